@@ -1,0 +1,10 @@
+# ZPP_HAVE_CUDA: device code is compiled. Nothing here needs a GPU.
+set(ZPP_HAVE_CUDA FALSE)
+if(NOT ZPP_CUDA STREQUAL "OFF")
+  find_program(ZPP_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(ZPP_NVCC)
+    set(ZPP_HAVE_CUDA TRUE)
+  elseif(ZPP_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ZPP_CUDA=ON, but nvcc is not on the PATH nor in /usr/local/cuda/bin")
+  endif()
+endif()

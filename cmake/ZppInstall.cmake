@@ -1,0 +1,32 @@
+# Installs the libraries, their headers and a CMake package: find_package(zpp) gives zpp::zpp.
+include(CMakePackageConfigHelpers)
+get_property(libraries GLOBAL PROPERTY ZPP_LIBRARIES)
+get_property(folders GLOBAL PROPERTY ZPP_LIBRARY_FOLDERS)
+
+add_library(zpp INTERFACE)
+add_library(zpp::zpp ALIAS zpp)
+target_link_libraries(zpp INTERFACE ${libraries})
+
+# Inside the tree headers include each other as "quant/codec.h". Installed, that would let a consumer's own quant/
+# folder shadow ours, so the installed copies say <zpp/quant/codec.h>.
+set(staged ${PROJECT_BINARY_DIR}/installed-headers)
+foreach(folder IN LISTS folders)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+  list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
+  foreach(header IN LISTS headers)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
+    file(READ ${PROJECT_SOURCE_DIR}/${header} text)
+    string(REGEX REPLACE "#include \"(common|quant|topology|collectives|zero)/([^\"]+)\""
+           "#include <zpp/\\1/\\2>" text "${text}")
+    file(CONFIGURE OUTPUT ${staged}/zpp/${header} CONTENT "${text}" @ONLY)
+  endforeach()
+endforeach()
+
+install(DIRECTORY ${staged}/zpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS ${libraries} zpp EXPORT zppTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT zppTargets NAMESPACE zpp:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/zpp)
+configure_package_config_file(cmake/zppConfig.cmake.in zppConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/zpp)
+write_basic_package_version_file(zppConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/zppConfig.cmake ${PROJECT_BINARY_DIR}/zppConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/zpp)

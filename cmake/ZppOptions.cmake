@@ -1,0 +1,20 @@
+# Compile options that every target of this project shares.
+add_library(zpp_options INTERFACE)
+target_include_directories(zpp_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(zpp_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+  # One arithmetic for scalar, SIMD and device code: a*b+c must never become a fused multiply-add.
+  -ffp-contract=off)
+if(ZPP_WERROR)
+  target_compile_options(zpp_options INTERFACE -Werror)
+endif()
+if(ZPP_SANITIZE)
+  target_compile_options(zpp_options INTERFACE -fsanitize=${ZPP_SANITIZE} -fno-omit-frame-pointer -g
+                         -fno-sanitize-recover=all)
+  target_link_options(zpp_options INTERFACE -fsanitize=${ZPP_SANITIZE})
+endif()
+
+find_program(ZPP_CCACHE ccache)
+if(ZPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZPP_CCACHE})
+endif()

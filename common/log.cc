@@ -1,0 +1,59 @@
+#include "common/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+#include "common/env.h"
+
+namespace zpp {
+namespace {
+
+std::atomic<int> log_rank{-1};
+
+LogLevel Threshold() {
+  static const LogLevel level = [] {
+    const std::string name = GetEnv(EnvVar::kLog);
+    if (name == "debug") return LogLevel::kDebug;
+    if (name == "info") return LogLevel::kInfo;
+    if (name == "error") return LogLevel::kError;
+    if (name == "off") return LogLevel::kOff;
+    return LogLevel::kWarning;
+  }();
+  return level;
+}
+
+std::string_view Name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
+  }
+  return "?";
+}
+
+}  // namespace
+
+bool LogEnabled(LogLevel level) { return level >= Threshold() && level != LogLevel::kOff; }
+
+void SetLogRank(int rank) { log_rank.store(rank, std::memory_order_relaxed); }
+
+void Log(LogLevel level, std::string_view message) {
+  if (!LogEnabled(level)) return;
+  const int rank = log_rank.load(std::memory_order_relaxed);
+  std::string line = "zpp";
+  if (rank >= 0) line += " [rank " + std::to_string(rank) + "]";
+  line.append(" ").append(Name(level)).append(": ").append(message).append("\n");
+  // Nothing sensible can be done when standard error is gone.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace zpp
