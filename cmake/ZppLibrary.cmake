@@ -6,7 +6,7 @@ function(zpp_library)
   set(target zpp_${ARG_NAME})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(zpp::${ARG_NAME} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${ARG_NAME})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${ARG_NAME} LINKER_LANGUAGE CXX)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:zpp_options> ${ARG_PRIVATE_DEPS})
   target_include_directories(${target} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
