@@ -32,10 +32,11 @@ struct Domain {
 class Topology {
  public:
   static constexpr int kMaxTiers = 4;
+  static constexpr int kMaxWorld = 1 << 20;
 
   Topology() = default;  // world 0: only to be assigned to
 
-  // One node of `world` ranks (one tier).
+  // One node of `world` ranks (one tier). World 0 outside 1..kMaxWorld.
   static Topology Flat(int world);
   // `sizes[n]` consecutive ranks in node n; two tiers. An empty node is an error.
   static Result<Topology> Nodes(std::span<const int> sizes);
@@ -84,6 +85,13 @@ class Topology {
   bool operator==(const Topology&) const = default;
 
  private:
+  // label[r]: name of the domain rank r lies in.
+  void AddLevel(std::span<const int> label);
+  // No domain of `level` straddles domains of the next one.
+  Status CheckNested(int level) const;
+  // Fills in parents, children and places.
+  void JoinLevels(int level);
+
   int world_ = 0;
   std::vector<std::vector<Domain>> levels_;
   std::vector<std::vector<int32_t>> of_, index_;
