@@ -27,7 +27,8 @@ void Buffer::Reset() {
 Result<Buffer> Buffer::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
   const auto no_memory = [&] {
-    return Status(StatusCode::kResourceExhausted, "cannot allocate " + std::to_string(bytes) + " bytes");
+    return Status(StatusCode::kResourceExhausted,
+                  "cannot allocate " + std::to_string(bytes) + " bytes");
   };
   if (bytes > std::numeric_limits<size_t>::max() / 2) return no_memory();
   void* data = ::operator new(bytes, std::align_val_t(kAlignment_bytes), std::nothrow);

@@ -9,7 +9,8 @@
 
 namespace zpp {
 
-// 64-byte aligned memory, move only. Usually heap; a transport may hand out memory of its own with a deleter.
+// 64-byte aligned memory, move only. Usually heap; a transport may hand out memory of its own with
+// a deleter.
 class Buffer {
  public:
   static constexpr size_t kAlignment_bytes = 64;

@@ -10,7 +10,8 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `seconds` from now: 0 has already passed, infinity never comes; NaN and negative values count as 0.
+  // `seconds` from now: 0 has already passed, infinity never comes; NaN and negative values count
+  // as 0.
   static Deadline In(double seconds);
   static Deadline Never() { return Deadline(Clock::time_point::max()); }
   static Deadline At(Clock::time_point when) { return Deadline(when); }

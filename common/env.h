@@ -30,10 +30,10 @@ enum class EnvVar : uint8_t {
 
 struct EnvInfo {
   EnvVar var;
-  std::string_view name;     // "ZPP_LOG"
-  std::string_view values;   // "debug | info | warning | error | off"
-  std::string_view fallback; // the value when it is unset
-  std::string_view meaning;  // one sentence
+  std::string_view name;      // "ZPP_LOG"
+  std::string_view values;    // "debug | info | warning | error | off"
+  std::string_view fallback;  // the value when it is unset
+  std::string_view meaning;   // one sentence
 };
 
 std::span<const EnvInfo> EnvTable();

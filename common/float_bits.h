@@ -1,6 +1,7 @@
 // fp16 and bf16 by their bits: the same result on every compiler, CPU and GPU.
-// Widening is exact. Narrowing rounds to nearest, ties to even, keeps infinities and turns every NaN into a quiet NaN
-// of the same sign; finite values beyond the largest finite one become infinity, as IEEE 754 has it.
+// Widening is exact. Narrowing rounds to nearest, ties to even, keeps infinities and turns every
+// NaN into a quiet NaN of the same sign; finite values beyond the largest finite one become
+// infinity, as IEEE 754 has it.
 #pragma once
 
 #include <bit>

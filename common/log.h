@@ -1,4 +1,5 @@
-// Lines to standard error, "zpp [rank 3] warning: ...". ZPP_LOG chooses the least level that is printed.
+// Lines to standard error, "zpp [rank 3] warning: ...". ZPP_LOG chooses the least level that is
+// printed.
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {     // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "Result built from an ok Status");
   }
 
@@ -98,10 +98,10 @@ inline Status Internal(std::string message) { return {StatusCode::kInternal, std
 #define ZPP_STATUS_CONCAT(a, b) ZPP_STATUS_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` (a Status) is not ok.
-#define ZPP_RETURN_IF_ERROR(expr)                          \
-  do {                                                     \
-    ::zpp::Status zpp_status_ = (expr);                    \
-    if (!zpp_status_.ok()) return zpp_status_;             \
+#define ZPP_RETURN_IF_ERROR(expr)              \
+  do {                                         \
+    ::zpp::Status zpp_status_ = (expr);        \
+    if (!zpp_status_.ok()) return zpp_status_; \
   } while (false)
 
 // ZPP_ASSIGN_OR_RETURN(auto x, MakeX()): x = the value, or return the Status.
