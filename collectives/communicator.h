@@ -1,8 +1,9 @@
 // A group of ranks and the collectives they run together.
 //
-// Every rank calls the same collectives in the same order with the same sizes and options. One thread at a time uses a
-// communicator; Abort() may come from any thread. The first failure sticks: later calls return it at once. After an error
-// the contents of an output are unspecified. Inputs are never modified unless the call is in place.
+// Every rank calls the same collectives in the same order with the same sizes and options. One
+// thread at a time uses a communicator; Abort() may come from any thread. The first failure sticks:
+// later calls return it at once. After an error the contents of an output are unspecified. Inputs
+// are never modified unless the call is in place.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,24 @@
 namespace zpp {
 
 struct CommunicatorOptions {
-  CollectivePolicy policy;     // lossless unless asked
-  double timeout_s = 30;       // of a collective that is given no deadline
-  int64_t chunk_bytes = 0;     // fp32 bytes of a part per chunk; 0: chosen by size. Equal on all ranks.
-  int codec_threads = 1;       // does not change a bit of the results
-  bool check_wire = false;     // check every scale and code that arrives
+  CollectivePolicy policy;  // lossless unless asked
+  double timeout_s = 30;    // of a collective that is given no deadline
+  int64_t chunk_bytes =
+      0;                  // fp32 bytes of a part per chunk; 0: chosen by size. Equal on all ranks.
+  int codec_threads = 1;  // does not change a bit of the results
+  bool check_wire = false;  // check every scale and code that arrives
 };
 
 // How one call differs from the communicator's defaults.
 struct CallOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::optional<CollectivePolicy> policy;   // the communicator's when absent
-  std::optional<Deadline> deadline;         // the communicator's timeout_s when absent
-  // Elements of each rank's shard, for shards of unequal size; empty: equal shares (AllReduce: on the block grid).
+  std::optional<CollectivePolicy> policy;  // the communicator's when absent
+  std::optional<Deadline> deadline;        // the communicator's timeout_s when absent
+  // Elements of each rank's shard, for shards of unequal size; empty: equal shares (AllReduce: on
+  // the block grid).
   std::span<const int64_t> shard_elems;
-  NoiseKey noise;                           // stochastic rounding: the same seed and step on all ranks
-  ErrorStats* stats = nullptr;              // of what this rank encoded; valid when the call has ended
+  NoiseKey noise;               // stochastic rounding: the same seed and step on all ranks
+  ErrorStats* stats = nullptr;  // of what this rank encoded; valid when the call has ended
 };
 
 // Bytes this rank sent, per tier, since the communicator was made.
@@ -50,8 +53,8 @@ struct Traffic {
 
 class Communicator {
  public:
-  // Takes a transport whose ranks all call this. The ranks have already agreed on `topology` and `options`
-  // (ConnectFromEnv and its kin do that); a world of one needs no peer and no network.
+  // Takes a transport whose ranks all call this. The ranks have already agreed on `topology` and
+  // `options` (ConnectFromEnv and its kin do that); a world of one needs no peer and no network.
   static Result<std::unique_ptr<Communicator>> Create(std::unique_ptr<Transport> transport,
                                                       std::shared_ptr<ControlPlane> control,
                                                       Topology topology,
@@ -64,21 +67,24 @@ class Communicator {
   const CommunicatorOptions& options() const;
   Transport& transport();
 
-  // out = the shards of all ranks in rank order; out.elems = the sum of the shards. In place: in.data is the own shard's
-  // place in out.
+  // out = the shards of all ranks in rank order; out.elems = the sum of the shards. In place:
+  // in.data is the own shard's place in out.
   Status AllGather(ConstVec in, Vec out, const CallOptions& call = {});
-  // out = this rank's shard of the reduced vector. In place: out.data is the own shard's place in in.
+  // out = this rank's shard of the reduced vector. In place: out.data is the own shard's place in
+  // in.
   Status ReduceScatter(ConstVec in, Vec out, const CallOptions& call = {});
   // In place: out.data == in.data.
   Status AllReduce(ConstVec in, Vec out, const CallOptions& call = {});
-  // Block j of `in` goes to rank j; block i of `out` came from rank i. elems is a multiple of world. Never compressed.
+  // Block j of `in` goes to rank j; block i of `out` came from rank i. elems is a multiple of
+  // world. Never compressed.
   Status AllToAll(ConstVec in, Vec out, const CallOptions& call = {});
   // Never compressed.
   Status Broadcast(Vec data, int root, const CallOptions& call = {});
   Status Barrier(const CallOptions& call = {});
 
-  // The same, started: bytes move in Poll(), Wait() and in later calls. Buffers stay borrowed until the Work has ended.
-  // Works of a communicator run in the order they were started. An argument that is wrong gives a Work that has failed.
+  // The same, started: bytes move in Poll(), Wait() and in later calls. Buffers stay borrowed until
+  // the Work has ended. Works of a communicator run in the order they were started. An argument
+  // that is wrong gives a Work that has failed.
   Work StartAllGather(ConstVec in, Vec out, const CallOptions& call = {});
   Work StartReduceScatter(ConstVec in, Vec out, const CallOptions& call = {});
   Work StartAllReduce(ConstVec in, Vec out, const CallOptions& call = {});
@@ -87,7 +93,8 @@ class Communicator {
   Work StartBarrier(const CallOptions& call = {});
 
   // The plan that a call of this kind and size runs on this rank, and what it is expected to send.
-  Result<Plan> Explain(CollectiveKind kind, DType dtype, int64_t elems, const CallOptions& call = {});
+  Result<Plan> Explain(CollectiveKind kind, DType dtype, int64_t elems,
+                       const CallOptions& call = {});
   Result<std::vector<int64_t>> PlannedBytes(CollectiveKind kind, DType dtype, int64_t elems,
                                             const CallOptions& call = {});
   Traffic traffic() const;
@@ -96,7 +103,8 @@ class Communicator {
   void Abort(const Status& why);
   // Why this communicator cannot be used any more; ok while it can.
   Status status() const;
-  // Meets all ranks and lets go of them: the clean end. The destructor without it abandons the peers.
+  // Meets all ranks and lets go of them: the clean end. The destructor without it abandons the
+  // peers.
   Status Shutdown(Deadline deadline);
 
  private:

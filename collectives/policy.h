@@ -9,16 +9,20 @@
 namespace zpp {
 
 struct CollectivePolicy {
-  // Encodings of the hop inside a node and of the hops across nodes. kNone keeps the vector's own type. A gather has one
-  // encoding for all hops, the one for across: forwarding never recodes. A flat topology's only hop is `intra`'s, unless
-  // there are no nodes to speak of and `flat` is set: then `inter`'s.
+  // Encodings of the hop inside a node and of the hops across nodes. kNone keeps the vector's own
+  // type. A gather has one encoding for all hops, the one for across: forwarding never recodes. A
+  // flat topology's only hop is `intra`'s, unless there are no nodes to speak of and `flat` is set:
+  // then `inter`'s.
   QuantSpec intra;
   QuantSpec inter;
-  // Vectors of fewer bytes are not compressed; -1: the size from which the link model says that it pays.
+  // Vectors of fewer bytes are not compressed; -1: the size from which the link model says that it
+  // pays.
   int64_t min_compress_bytes = -1;
-  // Above 0: an encoding whose relative error on N(0,1) data is larger gives way to the next finer one.
+  // Above 0: an encoding whose relative error on N(0,1) data is larger gives way to the next finer
+  // one.
   double max_rel_error = 0;
-  // One hop over all ranks, whatever the topology: results do not depend on the layout of nodes, at more cross-node bytes.
+  // One hop over all ranks, whatever the topology: results do not depend on the layout of nodes, at
+  // more cross-node bytes.
   bool flat = false;
   // Uncompressed partial sums travel as fp32 instead of the vector's own type.
   bool wide_partial_sums = false;

@@ -8,7 +8,8 @@
 
 namespace zpp {
 
-// A handle; copies refer to the same work. Outlives its communicator safely: then it has failed with kAborted.
+// A handle; copies refer to the same work. Outlives its communicator safely: then it has failed
+// with kAborted.
 class Work {
  public:
   class State;  // collectives/exec
@@ -18,7 +19,8 @@ class Work {
 
   // Moves bytes without waiting; true when it has ended, well or badly.
   bool Poll();
-  // Until it has ended. When `deadline` passes first, the communicator fails: a collective cannot be left half-way.
+  // Until it has ended. When `deadline` passes first, the communicator fails: a collective cannot
+  // be left half-way.
   Status Wait(Deadline deadline);
   // kUnavailable while it runs.
   Status status() const;

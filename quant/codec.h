@@ -1,8 +1,9 @@
 // Encode and decode vectors: the public face of the codec.
 //
-// All functions run on the calling thread, allocate nothing, and give the same bytes on every SIMD target (and on
-// CUDA). Payload sizes are exact: PayloadBytes(spec, elems). The caller checks the spec with Validate() once; a span of
-// a wrong size is a programming error that is reported as kInvalidArgument, before anything is written.
+// All functions run on the calling thread, allocate nothing, and give the same bytes on every SIMD
+// target (and on CUDA). Payload sizes are exact: PayloadBytes(spec, elems). The caller checks the
+// spec with Validate() once; a span of a wrong size is a programming error that is reported as
+// kInvalidArgument, before anything is written.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct Vec {
   int64_t elems = 0;
 };
 
-// Key of the random numbers of stochastic rounding: element i uses (seed, step, first_elem + i), whatever the
-// chunking, thread count or device. Ignored by nearest rounding.
+// Key of the random numbers of stochastic rounding: element i uses (seed, step, first_elem + i),
+// whatever the chunking, thread count or device. Ignored by nearest rounding.
 struct NoiseKey {
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -42,10 +43,10 @@ struct ErrorStats {
   double sum_squared_error = 0;  // over finite elements
   double sum_squared_value = 0;  // over finite elements
   double max_abs_error = 0;
-  int64_t clipped = 0;           // beyond the outermost level by more than half a step
-  int64_t nonfinite = 0;         // NaN or infinity in the input
-  int64_t nonzero = 0;           // finite, not zero
-  int64_t zeroed = 0;            // of those, decoded as zero
+  int64_t clipped = 0;    // beyond the outermost level by more than half a step
+  int64_t nonfinite = 0;  // NaN or infinity in the input
+  int64_t nonzero = 0;    // finite, not zero
+  int64_t zeroed = 0;     // of those, decoded as zero
   // ||decoded - x|| / ||x||; 0 for an all-zero vector.
   double relative_error() const;
   void Merge(const ErrorStats& other);
@@ -67,9 +68,9 @@ struct Operand {
   QuantSpec spec;
   std::span<const std::byte> payload;
 };
-// out = encode(out_spec, (in_0 + in_1 + ...) / divisor), one pass: fp32 sum from left to right, one division when
-// divisor != 1. One operand is a copy or a recode. Every combination of formats is allowed. `out` may be the very same
-// memory as one plain operand of the same element size.
+// out = encode(out_spec, (in_0 + in_1 + ...) / divisor), one pass: fp32 sum from left to right, one
+// division when divisor != 1. One operand is a copy or a recode. Every combination of formats is
+// allowed. `out` may be the very same memory as one plain operand of the same element size.
 struct ReduceArgs {
   std::span<const Operand> in;
   int64_t elems = 0;
@@ -79,14 +80,17 @@ struct ReduceArgs {
 };
 Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats = nullptr);
 
-// Largest |decoded - x| that contract 2 allows for an element of a block whose largest magnitude is `absmax` (finite).
+// Largest |decoded - x| that contract 2 allows for an element of a block whose largest magnitude is
+// `absmax` (finite).
 float ErrorBound(const QuantSpec& spec, float absmax);
 
-// kDataLoss when a scale or a code is one that Encode never writes: for payloads from untrusted places.
+// kDataLoss when a scale or a code is one that Encode never writes: for payloads from untrusted
+// places.
 Status CheckPayload(const QuantSpec& spec, int64_t elems, std::span<const std::byte> payload);
 
-// The targets this CPU can run, best first, "scalar" last. SetCodecTarget forces one (tests, --all-targets) for the
-// whole process, "" returns to the best; kNotFound for one that this CPU or build does not have.
+// The targets this CPU can run, best first, "scalar" last. SetCodecTarget forces one (tests,
+// --all-targets) for the whole process, "" returns to the best; kNotFound for one that this CPU or
+// build does not have.
 std::vector<std::string_view> CodecTargets();
 Status SetCodecTarget(std::string_view name);
 std::string_view CurrentCodecTarget();

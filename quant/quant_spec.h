@@ -21,9 +21,9 @@ struct QuantSpec {
   Code code = Code::kLinear;
   Rounding rounding = Rounding::kNearest;
   ScaleType scale_type = ScaleType::kBF16;
-  int32_t block_elems = 0;     // 32..2048, a power of two; 0 for kNone
-  int32_t rotation = 0;        // reserved; anything but 0 is kUnimplemented
-  DType plain = DType::kF32;   // the type of the values on the wire, for kNone only
+  int32_t block_elems = 0;    // 32..2048, a power of two; 0 for kNone
+  int32_t rotation = 0;       // reserved; anything but 0 is kUnimplemented
+  DType plain = DType::kF32;  // the type of the values on the wire, for kNone only
 
   bool operator==(const QuantSpec&) const = default;
 
@@ -42,7 +42,8 @@ Status Validate(const QuantSpec& spec);
 
 // "none/fp32", "int8/256", "int4/128/sqrt", "int4/128/linear/stochastic/fp32-scales".
 std::string ToString(const QuantSpec& spec);
-// The inverse of ToString; defaults may be left out ("int4" is block 128, linear, nearest, bf16 scales).
+// The inverse of ToString; defaults may be left out ("int4" is block 128, linear, nearest, bf16
+// scales).
 Result<QuantSpec> ParseQuantSpec(std::string_view text);
 
 }  // namespace zpp

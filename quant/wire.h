@@ -8,7 +8,8 @@
 
 namespace zpp {
 
-// A payload of n elements: scales of ceil(n/block) blocks, padded to 16 bytes, then the codes. kNone: n plain values.
+// A payload of n elements: scales of ceil(n/block) blocks, padded to 16 bytes, then the codes.
+// kNone: n plain values.
 struct PayloadLayout {
   int64_t blocks = 0;
   int64_t scales_bytes = 0;  // with padding: the codes begin here
@@ -19,7 +20,8 @@ PayloadLayout LayoutOf(const QuantSpec& spec, int64_t elems);
 // = LayoutOf(spec, elems).bytes(). 0 for 0 elements.
 int64_t PayloadBytes(const QuantSpec& spec, int64_t elems);
 
-// A message is a 16-byte header and a payload: it says itself what it is, so a reader can refuse it by name.
+// A message is a 16-byte header and a payload: it says itself what it is, so a reader can refuse it
+// by name.
 inline constexpr int64_t kWireHeader_bytes = 16;
 inline constexpr uint8_t kWireVersion = 1;
 
@@ -34,8 +36,8 @@ void WriteWireHeader(const WireHeader& header, std::span<std::byte> out);
 // kDataLoss: too short, bad magic, a version we do not know, an impossible spec or length.
 Result<WireHeader> ReadWireHeader(std::span<const std::byte> message);
 
-// What a part of `elems` elements takes between ranks: header and payload when compressed, bare values when plain,
-// nothing at all for 0 elements.
+// What a part of `elems` elements takes between ranks: header and payload when compressed, bare
+// values when plain, nothing at all for 0 elements.
 int64_t MessageBytes(const QuantSpec& spec, int64_t elems);
 
 }  // namespace zpp

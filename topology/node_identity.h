@@ -9,7 +9,8 @@
 
 namespace zpp {
 
-// Ranks of equal identity share a node: boot id, host name, IPC and network namespace. ZPP_NODE_ID overrides all.
+// Ranks of equal identity share a node: boot id, host name, IPC and network namespace. ZPP_NODE_ID
+// overrides all.
 struct NodeIdentity {
   std::string text;
   bool operator==(const NodeIdentity&) const = default;

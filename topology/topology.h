@@ -11,15 +11,17 @@
 
 namespace zpp {
 
-// One direction of one port. Tier 0 joins ranks inside a node, tier 1 joins nodes, and so on outwards.
+// One direction of one port. Tier 0 joins ranks inside a node, tier 1 joins nodes, and so on
+// outwards.
 struct LinkModel {
   double latency_s = 0;
   double bytes_per_s = 0;  // 0: not known
   bool operator==(const LinkModel&) const = default;
 };
 
-// Level 0 domains are single ranks, level tiers() is the world. Tier t exchanges among the level-t domains of one
-// level-(t+1) domain. `ranks` ascend; domains of a level are numbered by their lowest rank.
+// Level 0 domains are single ranks, level tiers() is the world. Tier t exchanges among the level-t
+// domains of one level-(t+1) domain. `ranks` ascend; domains of a level are numbered by their
+// lowest rank.
 struct Domain {
   std::vector<int32_t> ranks;
   std::vector<int32_t> children;  // ids one level below, in order of their lowest rank
@@ -42,8 +44,8 @@ class Topology {
   static Result<Topology> Nodes(std::span<const int> sizes);
   // `nodes` nodes whose sizes differ by at most one; an error when a node would be empty.
   static Result<Topology> EvenNodes(int world, int nodes);
-  // labels[l][r]: name of the level-(l+1) domain rank r lies in, innermost first; the world is added on top.
-  // 0 to 3 lists. A domain must lie in one parent only.
+  // labels[l][r]: name of the level-(l+1) domain rank r lies in, innermost first; the world is
+  // added on top. 0 to 3 lists. A domain must lie in one parent only.
   static Result<Topology> FromLabels(int world, std::span<const std::vector<int>> labels);
   // {8, 4}: nodes of 8 ranks, 4 nodes. Innermost first, 1 to 4 numbers.
   static Result<Topology> Regular(std::span<const int> fanout);
@@ -64,8 +66,8 @@ class Topology {
   int NodeOf(int rank) const { return tiers() >= 2 ? DomainId(1, rank) : 0; }
   // Ranks of `rank`'s node, ascending.
   std::span<const int32_t> NodeGroup(int rank) const;
-  // One rank of every node: those with `rank`'s index in their node (the last one where a node is smaller), in node
-  // order; `rank` itself for its own node.
+  // One rank of every node: those with `rank`'s index in their node (the last one where a node is
+  // smaller), in node order; `rank` itself for its own node.
   std::vector<int32_t> RailGroup(int rank) const;
 
   const std::vector<LinkModel>& links() const { return links_; }  // one per tier
@@ -75,7 +77,8 @@ class Topology {
 
   // {"version":1,"world":4,"tiers":[{"name":"node","domains":[[0,1],[2,3]],"latency_s":..,"bytes_per_s":..},{..world}]}
   std::string ToJson() const;
-  // kInvalidArgument / kDataLoss with one sentence: bad JSON, unknown key, a missing rank, a rank twice, ...
+  // kInvalidArgument / kDataLoss with one sentence: bad JSON, unknown key, a missing rank, a rank
+  // twice, ...
   static Result<Topology> FromJson(std::string_view text);
   // A drawing for people, a line per domain.
   std::string ToText() const;
