@@ -27,6 +27,8 @@ class ControlPlane : public OutOfBand {
   virtual std::optional<Status> Verdict() = 0;
   // Readable as soon as there is a verdict: to be polled beside a transport's own descriptor. -1 when there is none.
   virtual int verdict_fd() const = 0;
+  // Ends the job of all ranks on purpose: every rank's verdict becomes kAborted, "rank r aborted: why".
+  virtual void Abort(const std::string& why) = 0;
   // "I am stuck": rank `suspect` (-1: don't know) owes me data. The hub decides, and rules out the living.
   virtual void Report(int suspect, const std::string& why) = 0;
   // Waits for the verdict after a Report. nullopt when there is none by then.
