@@ -21,6 +21,7 @@ class InProcessControl final : public ControlPlane {
   }
   std::optional<Status> Verdict() override { return hub_->Verdict(); }
   int verdict_fd() const override { return hub_->verdict_fd(); }
+  void Abort(const std::string& why) override { hub_->AbortAll(rank_, why); }
   void Report(int suspect, const std::string& why) override { hub_->Report(rank_, suspect, why); }
   std::optional<Status> AwaitVerdict(Deadline deadline) override {
     return hub_->AwaitVerdict(deadline);

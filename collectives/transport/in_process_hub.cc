@@ -161,6 +161,10 @@ void Hub::Decide(Status verdict) {
   for (int rank = 0; rank < world_; ++rank) End(rank, verdict);
 }
 
+void Hub::AbortAll(int from, const std::string& why) {
+  Decide({StatusCode::kAborted, "rank " + std::to_string(from) + " aborted: " + why});
+}
+
 void Hub::Report(int from, int suspect, const std::string& why) {
   bool gone = false;
   if (suspect >= 0 && suspect < world_) {

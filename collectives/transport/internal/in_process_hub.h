@@ -88,6 +88,7 @@ class Hub {
   std::optional<Status> Verdict();
   std::optional<Status> AwaitVerdict(Deadline deadline);
   int verdict_fd() const { return verdict_fd_; }
+  void AbortAll(int from, const std::string& why);
   void Report(int from, int suspect, const std::string& why);
   void Leave(int rank);
   // A control plane went away; without Leave() before, its rank is lost.
