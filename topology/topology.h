@@ -75,9 +75,13 @@ class Topology {
   // A copy with all ranks in one domain, outermost link kept: what a flat collective sees.
   Topology Flattened() const;
 
-  // {"version":1,"world":4,"tiers":[{"name":"node","domains":[[0,1],[2,3]],"latency_s":..,"bytes_per_s":..},{..world}]}
+  // {"version":1,"world":4,"tiers":[
+  //    {"name":"node","domains":[[0,1],[2,3]],"latency_s":1e-6,"bytes_per_s":1e10},
+  //    {"name":"world","latency_s":5e-5,"bytes_per_s":1.25e8}]}
+  // Innermost tier first. The outermost has one domain, the world, and may leave it out; `name` is
+  // for people; latency_s and bytes_per_s default to 0. At most 64 MiB.
   std::string ToJson() const;
-  // kInvalidArgument / kDataLoss with one sentence: bad JSON, unknown key, a missing rank, a rank
+  // kInvalidArgument or kDataLoss with one sentence: bad JSON, unknown key, a missing rank, a rank
   // twice, ...
   static Result<Topology> FromJson(std::string_view text);
   // A drawing for people, a line per domain.
@@ -101,5 +105,8 @@ class Topology {
   std::vector<int32_t> max_children_;
   std::vector<LinkModel> links_;
 };
+
+// FromJson of a file; kNotFound when it cannot be opened.
+Result<Topology> ReadTopologyFile(const std::string& path);
 
 }  // namespace zpp
