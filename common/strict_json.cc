@@ -59,7 +59,7 @@ std::string Place(std::string_view text, size_t byte) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t last_break = before.rfind('\n');
   const size_t column = last_break == before.npos ? before.size() : before.size() - last_break - 1;
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+  return "line " + std::to_string(line) + ", column " + std::to_string(std::max(column, size_t{1}));
 }
 
 // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ... - reason":
