@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/dtype.h"
+#include "common/status.h"
 #include "quant/quant_spec.h"
 #include "topology/topology.h"
 
@@ -50,7 +51,8 @@ class Partition {
   int64_t grid_elems() const { return grid_elems_; }  // largest block of any hop: chunk borders lie on it
   int64_t parts() const;
   int64_t Elems(PartId part) const;
-  int64_t Offset(PartId part) const;  // in the whole vector; pairwise: in one rank's buffer
+  // In the whole vector. Pairwise: in the sender's buffer (block dst), or with `received` in the receiver's (block src).
+  int64_t Offset(PartId part, bool received = false) const;
   int64_t TotalElems() const;         // of the whole vector; pairwise: of one rank's buffer
   int64_t MaxPartElems() const;
   // Chunk c of C: proportional, so that big and small parts finish together; on the grid.
@@ -77,14 +79,16 @@ struct Slot {
 struct Span {
   uint32_t slot = 0, first = 0, count = 0;
 };
-// At most one per (peer, direction, stage).
+// At most one per (peer, direction, stage). Both sides skip a message of no bytes, unless it has no parts either
+// (count 0): then it is a signal, and the barrier is made of those.
 struct Message {
   int32_t peer = -1;
   uint8_t tier = 0;
   Span data;
 };
 // out = encode(out.spec, in_0 + in_1 + ...): fp32, in this order; `average` divides the sum by the world size before it
-// is encoded. One operand is encode, decode, copy or recode; several are ReduceRecode.
+// is encoded. One operand is encode, decode, copy or recode; several are ReduceRecode. A copy from the input to the
+// output changes nothing when the call is in place.
 struct Op {
   Span out;
   uint32_t first_in = 0, num_in = 0;  // into Plan::inputs
@@ -126,12 +130,22 @@ struct PlanRequest {
   QuantSpec gather;            // gather, broadcast, all-to-all: one encoding, never recoded on the way
   ReduceOp op = ReduceOp::kSum;
   int root = 0;                // broadcast
-  // All-reduce in one round: everyone sends all to all and sums (small vectors; one tier, ignores the others).
+  // One hop over all ranks, encoded as the outermost one (hop.back()); messages keep the tiers of `topology`.
+  bool flat = false;
+  // All-reduce in one round: everyone sends all to all, encoded as hop.back(), and sums in rank order. `gather` plays no
+  // part. For small vectors.
   bool one_shot = false;
 };
 
-// Pure; in time proportional to the rank's own work. kInvalidArgument for a request that no plan serves.
+// Pure; in time proportional to the rank's own work (flat: to the world). A world of one never compresses: it copies.
+// kInvalidArgument for a request that no plan serves.
 Result<Plan> MakePlan(const PlanRequest& request, int rank);
+// The plans of all ranks: for tests, the checker and the simulator.
+Result<std::vector<Plan>> MakeAllPlans(const PlanRequest& request);
+
+// First element of `part` in the user's buffer at `place` (kInput, kOutput). 0 for the own part in a shard's buffer;
+// in place the shard's buffer is itself part of the whole vector.
+int64_t UserOffset(const Plan& plan, const Partition& parts, Place place, PartId part);
 
 // Executor parameters, equal on all ranks: part of the agreed configuration.
 struct Pipeline {
@@ -157,7 +171,7 @@ Arena AssignArena(const Plan& plan, const Partition& parts, int chunk, int chunk
 // Bytes that `span` takes on the wire for one chunk: MessageBytes of each part, summed.
 int64_t SpanBytes(const Plan& plan, const Partition& parts, const Span& span, int chunk, int chunks);
 
-// What all ranks send per tier over all chunks, to the byte; by this plan's rank alone.
+// What this plan's rank sends per tier over all chunks, to the byte.
 std::vector<int64_t> SentBytes(const Plan& plan, const Partition& parts, int chunks, int tiers);
 
 // The plan for people: `zpp bw --explain`.
