@@ -1,0 +1,121 @@
+#include "collectives/exec/prepared_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/exec/tag.h"
+
+namespace zpp {
+namespace {
+
+constexpr int kDepth = 2;      // two tickets per stage keep a link full while chunks are encoded
+constexpr int kMaxLanes = 32;  // deeper trees of stages wait for a lane instead
+
+Status CheckWritten(const Plan& plan) {
+  const auto is_input = [&](const Span& span) {
+    return plan.slots[span.slot].place == Place::kInput;
+  };
+  for (const Op& op : plan.ops) {
+    if (is_input(op.out)) return Internal("a plan writes the input");
+  }
+  for (const Message& recv : plan.recvs) {
+    if (is_input(recv.data)) return Internal("a plan receives into the input");
+  }
+  return {};
+}
+
+Status CheckLimits(const Plan& plan, int chunks) {
+  if (plan.world > kMaxTagWorld) {
+    return InvalidArgument("a collective takes at most " + std::to_string(kMaxTagWorld) +
+                           " ranks, this one has " + std::to_string(plan.world));
+  }
+  if (static_cast<int64_t>(plan.stages.size()) > kMaxTagStages || chunks > kMaxTagChunks) {
+    return Internal("a plan has more stages or chunks than a tag can tell apart");
+  }
+  for (const auto* messages : {&plan.sends, &plan.recvs}) {
+    for (const Message& message : *messages) {
+      if (message.data.count > kMaxTagPieces) {
+        return Internal("a message has more parts than a tag can tell apart");
+      }
+    }
+  }
+  return {};
+}
+
+// Parts as large as the largest chunk of each: a lane laid out for these holds every chunk.
+Partition LargestChunks(const Partition& parts, const Plan& plan, int chunks) {
+  const int64_t grid = parts.grid_elems();
+  const auto largest = [&](int64_t elems) {
+    const int64_t blocks = (elems + grid - 1) / grid;
+    return std::min(elems, (blocks + chunks - 1) / chunks * grid);
+  };
+  if (plan.kind == CollectiveKind::kAllToAll) {
+    return Partition::Pairwise(largest(parts.MaxPartElems()), plan.world, grid);
+  }
+  std::vector<int64_t> sizes;
+  for (int64_t p = 0; p < parts.parts(); ++p) {
+    sizes.push_back(largest(parts.Elems(static_cast<PartId>(p))));
+  }
+  return Partition::Sized(sizes, grid);
+}
+
+// splitmix64's finaliser.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// The same element is quantized once per hop and contribution; each needs random numbers of its
+// own, and they must not depend on which rank happens to hold the part. So the key names whose
+// contribution it is: the hop's stage and the domain summed so far. A gather's elements differ
+// already.
+std::vector<uint64_t> NoiseSeeds(const PrepareArgs& args) {
+  const Plan& plan = args.plan;
+  const int tiers = args.flat ? 1 : args.topology->tiers();
+  const bool reduces =
+      plan.kind == CollectiveKind::kReduceScatter || plan.kind == CollectiveKind::kAllReduce;
+  std::vector<uint64_t> seeds;
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    const int level = reduces ? std::min(static_cast<int>(stage), tiers) : tiers;
+    uint64_t domain = 0;
+    if (level == 0) domain = static_cast<uint64_t>(plan.rank);
+    if (level > 0 && level < tiers) {
+      domain = static_cast<uint64_t>(args.topology->DomainId(level, plan.rank));
+    }
+    seeds.push_back(Mix(static_cast<uint64_t>(level) << 32 | domain));
+  }
+  return seeds;
+}
+
+Pipeline ChoosePipeline(size_t stages, int chunks) {
+  const int wanted = kDepth * (static_cast<int>(stages) - 1) + 1;
+  return {.chunks = chunks,
+          .depth = kDepth,
+          .lanes = std::clamp(wanted, 1, std::min(chunks, kMaxLanes))};
+}
+
+}  // namespace
+
+Result<PreparedPlan> Prepare(PrepareArgs args) {
+  ZPP_RETURN_IF_ERROR(CheckWritten(args.plan));
+  ZPP_RETURN_IF_ERROR(CheckLimits(args.plan, args.chunks));
+  PreparedPlan out;
+  out.pipeline = ChoosePipeline(args.plan.stages.size(), args.chunks);
+  out.dtype = args.dtype;
+  out.events = Events(static_cast<int>(args.plan.stages.size()), out.pipeline);
+  out.stage_seed = NoiseSeeds(args);
+  out.arena = AssignArena(args.plan, LargestChunks(args.parts, args.plan, args.chunks), 0, 1);
+  out.arena.bytes = (out.arena.bytes + 63) / 64 * 64;
+  for (const Slot& slot : args.plan.slots) {
+    const bool stage = slot.place == Place::kStage;
+    out.table_first.push_back(stage ? out.table_size : -1);
+    if (stage) out.table_size += slot.parts.count + 1;
+  }
+  out.plan = std::move(args.plan);
+  out.parts = std::move(args.parts);
+  return out;
+}
+
+}  // namespace zpp

@@ -1,0 +1,45 @@
+// A plan bound to one size: all that does not change between calls of the same shape. Made once,
+// cached, shared.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+#include "common/dtype.h"
+#include "common/status.h"
+
+namespace zpp {
+
+struct PreparedPlan {
+  Plan plan;
+  Partition parts;
+  Pipeline pipeline;
+  DType dtype = DType::kF32;  // of the caller's buffers
+  std::vector<Event> events;
+  // One lane, with room for any chunk: slots keep their place from chunk to chunk.
+  Arena arena;
+  // Where the running offsets of a stage slot's parts begin in a lane's table (parts + 1 each); -1
+  // for user slots.
+  std::vector<int64_t> table_first;
+  int64_t table_size = 0;
+  // Mixed into the seed of stochastic rounding, one per stage.
+  std::vector<uint64_t> stage_seed;
+
+  int64_t lanes_bytes() const { return arena.bytes * pipeline.lanes; }
+};
+
+struct PrepareArgs {
+  Plan plan;
+  Partition parts;
+  DType dtype = DType::kF32;
+  int chunks = 1;
+  const Topology* topology = nullptr;
+  bool flat = false;  // the plan knows one hop over all ranks
+};
+
+// Checks the plan against the limits of tags and that nothing writes the input, lays out the lanes,
+// orders the events. kInvalidArgument when the plan is too large for the tags.
+Result<PreparedPlan> Prepare(PrepareArgs args);
+
+}  // namespace zpp
