@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,10 +12,14 @@
 namespace zpp {
 
 enum class Format : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
-// How a code becomes a value: linear is s*k, sqrt (int4 only) is s*sign(k)*(k/8)^2.
+// How a code k becomes a level, which times the block's scale is the value: linear is k, sqrt (int4
+// only) is sign(k)*k^2, so that small values get more of the levels.
 enum class Code : uint8_t { kLinear = 0, kSqrt = 1 };
 enum class ScaleType : uint8_t { kBF16 = 0, kF32 = 1 };
 enum class Rounding : uint8_t { kNearest = 0, kStochastic = 1 };
+
+inline constexpr int32_t kMinBlock_elems = 32;
+inline constexpr int32_t kMaxBlock_elems = 2048;
 
 struct QuantSpec {
   Format format = Format::kNone;

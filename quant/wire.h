@@ -16,6 +16,10 @@ struct PayloadLayout {
   int64_t codes_bytes = 0;
   int64_t bytes() const { return scales_bytes + codes_bytes; }
 };
+constexpr int64_t ScaleBytes(const QuantSpec& spec) {
+  return spec.scale_type == ScaleType::kBF16 ? 2 : 4;
+}
+// `spec` is valid and 0 <= elems <= kMaxWire_elems.
 PayloadLayout LayoutOf(const QuantSpec& spec, int64_t elems);
 // = LayoutOf(spec, elems).bytes(). 0 for 0 elements.
 int64_t PayloadBytes(const QuantSpec& spec, int64_t elems);
@@ -24,6 +28,8 @@ int64_t PayloadBytes(const QuantSpec& spec, int64_t elems);
 // by name.
 inline constexpr int64_t kWireHeader_bytes = 16;
 inline constexpr uint8_t kWireVersion = 1;
+// No vector is longer: sizes in bytes never overflow.
+inline constexpr int64_t kMaxWire_elems = int64_t{1} << 48;
 
 struct WireHeader {
   QuantSpec spec;

@@ -1,0 +1,271 @@
+#include "quant/codec.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "quant/codec_kernels.h"
+#include "quant/codec_stats.h"
+
+namespace zpp {
+namespace {
+
+// The largest block: a tile starts on the block grid of every spec. Two fp32 tiles fit the smallest
+// L1.
+constexpr int64_t kTile_elems = kMaxBlock_elems;
+// Destinations from here on bypass the caches: no last-level cache share is expected to hold them.
+constexpr int64_t kStream_bytes = int64_t{64} << 20;
+
+const CodecKernels& Kernels();
+
+PayloadOut PayloadAt(const QuantSpec& spec, const PayloadLayout& layout, std::byte* payload,
+                     int64_t elem) {
+  if (!spec.compressed()) return {nullptr, payload + elem * SizeOf(spec.plain)};
+  return {payload + elem / spec.block_elems * ScaleBytes(spec),
+          payload + layout.scales_bytes + (spec.format == Format::kInt8 ? elem : elem / 2)};
+}
+
+PayloadIn PayloadAt(const QuantSpec& spec, const PayloadLayout& layout, const std::byte* payload,
+                    int64_t elem) {
+  const PayloadOut at = PayloadAt(spec, layout, const_cast<std::byte*>(payload), elem);
+  return {at.scales, at.codes};
+}
+
+ConstVec Slice(ConstVec in, int64_t elem, int64_t elems) {
+  return {in.dtype, static_cast<const std::byte*>(in.data) + elem * SizeOf(in.dtype), elems};
+}
+
+NoiseKey From(NoiseKey noise, int64_t elem) {
+  noise.first_elem += static_cast<uint64_t>(elem);
+  return noise;
+}
+
+bool Streams(Vec out) { return out.elems * SizeOf(out.dtype) >= kStream_bytes; }
+
+Status CheckElems(int64_t elems, const void* data) {
+  if (elems < 0 || elems > kMaxWire_elems) {
+    return InvalidArgument("codec: " + std::to_string(elems) + " elements");
+  }
+  if (elems > 0 && data == nullptr) return InvalidArgument("codec: null data");
+  return {};
+}
+
+Status CheckVector(DType dtype, int64_t elems, const void* data) {
+  if (!IsFloat(dtype)) return InvalidArgument("codec: only fp32, fp16 and bf16 are encoded");
+  return CheckElems(elems, data);
+}
+
+Status CheckPayloadSize(const QuantSpec& spec, int64_t elems, size_t bytes) {
+  const int64_t expected = PayloadBytes(spec, elems);
+  if (bytes == static_cast<size_t>(expected)) return {};
+  return InvalidArgument("codec: a payload of " + std::to_string(bytes) + " bytes, " +
+                         ToString(spec) + " of " + std::to_string(elems) + " elements takes " +
+                         std::to_string(expected));
+}
+
+// The padding between scales and codes is part of the bytes: zeros.
+void ClearPadding(const QuantSpec& spec, const PayloadLayout& layout, std::byte* payload) {
+  const int64_t used = layout.blocks * ScaleBytes(spec);
+  std::memset(payload + used, 0, static_cast<size_t>(layout.scales_bytes - used));
+}
+
+// What an encoded or narrowed tile turned into.
+void DecodeTile(const QuantSpec& spec, PayloadOut from, int64_t elems, float* out) {
+  const Vec vec{DType::kF32, out, elems};
+  if (spec.compressed()) {
+    Kernels().decode(spec, {from.scales, from.codes}, vec, false);
+  } else {
+    Kernels().convert({spec.plain, from.codes, elems}, vec);
+  }
+}
+
+void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
+  if (spec.compressed()) {
+    Kernels().encode(spec, in, out, noise);
+  } else if (in.dtype == spec.plain) {
+    std::memmove(out.codes, in.data, static_cast<size_t>(in.elems * SizeOf(in.dtype)));
+  } else {
+    Kernels().convert(in, {spec.plain, out.codes, in.elems});
+  }
+}
+
+// Tile by tile: encode, decode again, compare.
+void EncodeWithStats(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
+                     const NoiseKey& noise, ErrorStats& stats) {
+  alignas(64) float values[kTile_elems];
+  alignas(64) float decoded[kTile_elems];
+  const PayloadLayout layout = LayoutOf(spec, in.elems);
+  for (int64_t at = 0; at < in.elems; at += kTile_elems) {
+    const int64_t elems = std::min(kTile_elems, in.elems - at);
+    const PayloadOut out = PayloadAt(spec, layout, payload.data(), at);
+    Kernels().convert(Slice(in, at, elems), {DType::kF32, values, elems});
+    EncodeRun(spec, {DType::kF32, values, elems}, out, From(noise, at));
+    DecodeTile(spec, out, elems, decoded);
+    AddErrors(spec, values, decoded, elems, stats);
+  }
+}
+
+Status CheckReduce(const ReduceArgs& args, std::span<std::byte> out) {
+  if (args.in.empty()) return InvalidArgument("codec: a reduction of no operands");
+  if (!(args.divisor > 0)) return InvalidArgument("codec: the divisor must be above zero");
+  ZPP_RETURN_IF_ERROR(CheckElems(args.elems, args.elems > 0 ? out.data() : nullptr));
+  ZPP_RETURN_IF_ERROR(CheckPayloadSize(args.out_spec, args.elems, out.size()));
+  for (const Operand& operand : args.in) {
+    ZPP_RETURN_IF_ERROR(CheckPayloadSize(operand.spec, args.elems, operand.payload.size()));
+  }
+  return {};
+}
+
+// The operands at one tile. More than this many are summed in several passes over the tile.
+constexpr size_t kFusedOperands = 8;
+
+// Sums operands first..last at element `at` into out; when `first` is not 0 the tile holds the sum
+// so far.
+void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out, bool stream) {
+  SumOperand operands[kFusedOperands + 1];
+  size_t next = 0;
+  size_t held = 0;  // 1 when operands[0] is the sum so far
+  alignas(64) float partial[kTile_elems];
+  while (true) {
+    const size_t count = std::min(kFusedOperands, args.in.size() - next);
+    for (size_t i = 0; i < count; ++i) {
+      const Operand& operand = args.in[next + i];
+      const PayloadLayout layout = LayoutOf(operand.spec, args.elems);
+      operands[held + i] = {operand.spec,
+                            PayloadAt(operand.spec, layout, operand.payload.data(), at)};
+    }
+    next += count;
+    const std::span<const SumOperand> in(operands, held + count);
+    if (next == args.in.size()) return Kernels().sum(in, divisor, out, stream);
+    Kernels().sum(in, 1.0f, {DType::kF32, partial, out.elems}, false);
+    operands[0] = {QuantSpec::None(), {nullptr, reinterpret_cast<const std::byte*>(partial)}};
+    held = 1;
+  }
+}
+
+void ReduceTiles(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats) {
+  alignas(64) float sum[kTile_elems];
+  alignas(64) float decoded[kTile_elems];
+  const QuantSpec& spec = args.out_spec;
+  const PayloadLayout layout = LayoutOf(spec, args.elems);
+  const bool direct = !spec.compressed() && stats == nullptr;
+  const bool stream = Streams({spec.plain, nullptr, args.elems});
+  for (int64_t at = 0; at < args.elems; at += kTile_elems) {
+    const int64_t elems = std::min(kTile_elems, args.elems - at);
+    const PayloadOut to = PayloadAt(spec, layout, out.data(), at);
+    if (direct) {
+      SumOperands(args, at, args.divisor, {spec.plain, to.codes, elems}, stream);
+      continue;
+    }
+    SumOperands(args, at, args.divisor, {DType::kF32, sum, elems}, false);
+    EncodeRun(spec, {DType::kF32, sum, elems}, to, From(args.noise, at));
+    if (stats != nullptr) {
+      DecodeTile(spec, to, elems, decoded);
+      AddErrors(spec, sum, decoded, elems, *stats);
+    }
+  }
+}
+
+// Set by SetCodecTarget; nullptr means the default.
+std::atomic<const CodecKernels*> forced_kernels = nullptr;
+
+const CodecKernels& Kernels() {
+  const CodecKernels* forced = forced_kernels.load(std::memory_order_relaxed);
+  if (forced != nullptr) return *forced;
+  static const CodecKernels* const best = DefaultKernels();
+  return *best;
+}
+
+}  // namespace
+
+Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
+              const NoiseKey& noise, ErrorStats* stats) {
+  ZPP_RETURN_IF_ERROR(CheckVector(in.dtype, in.elems, in.data));
+  ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, in.elems, payload.size()));
+  if (in.elems == 0) return {};
+  const PayloadLayout layout = LayoutOf(spec, in.elems);
+  if (spec.compressed()) ClearPadding(spec, layout, payload.data());
+  if (stats != nullptr) {
+    EncodeWithStats(spec, in, payload, noise, *stats);
+  } else {
+    EncodeRun(spec, in, PayloadAt(spec, layout, payload.data(), 0), noise);
+  }
+  return {};
+}
+
+Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out) {
+  ZPP_RETURN_IF_ERROR(CheckVector(out.dtype, out.elems, out.data));
+  ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, out.elems, payload.size()));
+  if (out.elems == 0) return {};
+  if (spec.compressed()) {
+    const PayloadLayout layout = LayoutOf(spec, out.elems);
+    Kernels().decode(spec, PayloadAt(spec, layout, payload.data(), 0), out, Streams(out));
+  } else if (spec.plain == out.dtype) {
+    std::memmove(out.data, payload.data(), payload.size());
+  } else {
+    Kernels().convert({spec.plain, payload.data(), out.elems}, out);
+  }
+  return {};
+}
+
+Status DecodeAccumulate(const QuantSpec& spec, std::span<const std::byte> payload,
+                        std::span<float> acc) {
+  const int64_t elems = static_cast<int64_t>(acc.size());
+  ZPP_RETURN_IF_ERROR(CheckElems(elems, acc.data()));
+  ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, elems, payload.size()));
+  if (elems == 0) return {};
+  const PayloadIn in = PayloadAt(spec, LayoutOf(spec, elems), payload.data(), 0);
+  if (spec.compressed()) {
+    Kernels().accumulate(spec, in, acc.data(), elems);
+  } else {
+    const SumOperand operands[] = {
+        {QuantSpec::None(), {nullptr, reinterpret_cast<const std::byte*>(acc.data())}}, {spec, in}};
+    Kernels().sum(std::span(operands), 1.0f, {DType::kF32, acc.data(), elems}, false);
+  }
+  return {};
+}
+
+Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats) {
+  ZPP_RETURN_IF_ERROR(CheckReduce(args, out));
+  if (args.elems == 0) return {};
+  const QuantSpec& spec = args.out_spec;
+  const Operand& only = args.in[0];
+  if (args.in.size() == 1 && args.divisor == 1 && stats == nullptr) {
+    const bool plain = !only.spec.compressed();
+    if (plain)
+      return Encode(spec, {only.spec.plain, only.payload.data(), args.elems}, out, args.noise);
+    if (!spec.compressed()) {
+      return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems});
+    }
+  }
+  if (spec.compressed()) ClearPadding(spec, LayoutOf(spec, args.elems), out.data());
+  ReduceTiles(args, out, stats);
+  return {};
+}
+
+std::vector<std::string_view> CodecTargets() {
+  std::vector<std::string_view> names;
+  for (const CodecKernels* kernels : SimdKernels()) names.push_back(kernels->name);
+  names.push_back(ScalarKernels().name);
+  return names;
+}
+
+Status SetCodecTarget(std::string_view name) {
+  const CodecKernels* kernels = nullptr;
+  if (!name.empty()) {
+    kernels = FindKernels(name);
+    if (kernels == nullptr) {
+      std::string known;
+      for (std::string_view target : CodecTargets()) known.append(" ").append(target);
+      return {StatusCode::kNotFound,
+              "no codec target '" + std::string(name) + "' here; there are:" + known};
+    }
+  }
+  forced_kernels = kernels;
+  return {};
+}
+
+std::string_view CurrentCodecTarget() { return Kernels().name; }
+
+}  // namespace zpp
