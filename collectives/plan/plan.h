@@ -1,5 +1,5 @@
-// A collective is data. A plan says what one rank encodes, sends, receives and sums, in stages; it holds no element
-// counts, no chunks and no time, so one plan, and one proof, serves every size.
+// A collective is data. A plan says what one rank encodes, sends, receives and sums, in stages; it
+// holds no element counts, no chunks and no time, so one plan, and one proof, serves every size.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ std::string_view CollectiveName(CollectiveKind kind);  // "all_gather", ...
 
 enum class ReduceOp : uint8_t { kSum, kAvg };
 
-// What a plan moves: parts, each encoded from its own start. All-gather, reduce-scatter, all-reduce: part i is the
-// shard of rank i. All-to-all: part src*world+dst. Broadcast: part 0 is the vector.
+// What a plan moves: parts, each encoded from its own start. All-gather, reduce-scatter,
+// all-reduce: part i is the shard of rank i. All-to-all: part src*world+dst. Broadcast: part 0 is
+// the vector.
 using PartId = uint32_t;
 
 // Elements [begin, end) inside a part.
@@ -48,12 +49,15 @@ class Partition {
   // world*world parts of `elems` each, for all-to-all.
   static Partition Pairwise(int64_t elems, int world, int64_t grid_elems);
 
-  int64_t grid_elems() const { return grid_elems_; }  // largest block of any hop: chunk borders lie on it
+  int64_t grid_elems() const {
+    return grid_elems_;
+  }  // largest block of any hop: chunk borders lie on it
   int64_t parts() const;
   int64_t Elems(PartId part) const;
-  // In the whole vector. Pairwise: in the sender's buffer (block dst), or with `received` in the receiver's (block src).
+  // In the whole vector. Pairwise: in the sender's buffer (block dst), or with `received` in the
+  // receiver's (block src).
   int64_t Offset(PartId part, bool received = false) const;
-  int64_t TotalElems() const;         // of the whole vector; pairwise: of one rank's buffer
+  int64_t TotalElems() const;  // of the whole vector; pairwise: of one rank's buffer
   int64_t MaxPartElems() const;
   // Chunk c of C: proportional, so that big and small parts finish together; on the grid.
   Slice ChunkOf(PartId part, int chunk, int chunks) const;
@@ -79,16 +83,16 @@ struct Slot {
 struct Span {
   uint32_t slot = 0, first = 0, count = 0;
 };
-// At most one per (peer, direction, stage). Both sides skip a message of no bytes, unless it has no parts either
-// (count 0): then it is a signal, and the barrier is made of those.
+// At most one per (peer, direction, stage). Both sides skip a message of no bytes, unless it has no
+// parts either (count 0): then it is a signal, and the barrier is made of those.
 struct Message {
   int32_t peer = -1;
   uint8_t tier = 0;
   Span data;
 };
-// out = encode(out.spec, in_0 + in_1 + ...): fp32, in this order; `average` divides the sum by the world size before it
-// is encoded. One operand is encode, decode, copy or recode; several are ReduceRecode. A copy from the input to the
-// output changes nothing when the call is in place.
+// out = encode(out.spec, in_0 + in_1 + ...): fp32, in this order; `average` divides the sum by the
+// world size before it is encoded. One operand is encode, decode, copy or recode; several are
+// ReduceRecode. A copy from the input to the output changes nothing when the call is in place.
 struct Op {
   Span out;
   uint32_t first_in = 0, num_in = 0;  // into Plan::inputs
@@ -109,7 +113,7 @@ struct Plan {
   bool input_is_shard = false;   // the user's input holds the own part only
   bool output_is_shard = false;  // the user's output holds the own part only
   std::vector<PartId> part_ids;
-  std::vector<Slot> slots;       // at most one kInput and one kOutput
+  std::vector<Slot> slots;  // at most one kInput and one kOutput
   std::vector<Span> inputs;
   std::vector<Op> ops;
   std::vector<Message> sends, recvs;
@@ -127,24 +131,25 @@ struct PlanRequest {
   CollectiveKind kind = CollectiveKind::kBarrier;
   QuantSpec user;              // format kNone, the type of the caller's buffers
   std::vector<QuantSpec> hop;  // reductions: encoding per tier, innermost first
-  QuantSpec gather;            // gather, broadcast, all-to-all: one encoding, never recoded on the way
+  QuantSpec gather;  // gather, broadcast, all-to-all: one encoding, never recoded on the way
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;                // broadcast
-  // One hop over all ranks, encoded as the outermost one (hop.back()); messages keep the tiers of `topology`.
+  int root = 0;  // broadcast
+  // One hop over all ranks, encoded as the outermost one (hop.back()); messages keep the tiers of
+  // `topology`.
   bool flat = false;
-  // All-reduce in one round: everyone sends all to all, encoded as hop.back(), and sums in rank order. `gather` plays no
-  // part. For small vectors.
+  // All-reduce in one round: everyone sends all to all, encoded as hop.back(), and sums in rank
+  // order. `gather` plays no part. For small vectors.
   bool one_shot = false;
 };
 
-// Pure; in time proportional to the rank's own work (flat: to the world). A world of one never compresses: it copies.
-// kInvalidArgument for a request that no plan serves.
+// Pure; in time proportional to the rank's own work (flat: to the world). A world of one never
+// compresses: it copies. kInvalidArgument for a request that no plan serves.
 Result<Plan> MakePlan(const PlanRequest& request, int rank);
 // The plans of all ranks: for tests, the checker and the simulator.
 Result<std::vector<Plan>> MakeAllPlans(const PlanRequest& request);
 
-// First element of `part` in the user's buffer at `place` (kInput, kOutput). 0 for the own part in a shard's buffer;
-// in place the shard's buffer is itself part of the whole vector.
+// First element of `part` in the user's buffer at `place` (kInput, kOutput). 0 for the own part in
+// a shard's buffer; in place the shard's buffer is itself part of the whole vector.
 int64_t UserOffset(const Plan& plan, const Partition& parts, Place place, PartId part);
 
 // Executor parameters, equal on all ranks: part of the agreed configuration.
@@ -157,11 +162,12 @@ struct Event {
   enum Kind : uint8_t { kBefore, kStart, kDuring, kWait } kind;
   int32_t chunk, stage;
 };
-// One total order, the same on every rank: chunk c runs stage k at tick start(c) + depth*k; in a tick the oldest chunk
-// goes first: Wait(c,k-1) Before(c,k) Start(c,k) During(c,k).
+// One total order, the same on every rank: chunk c runs stage k at tick start(c) + depth*k; in a
+// tick the oldest chunk goes first: Wait(c,k-1) Before(c,k) Start(c,k) During(c,k).
 std::vector<Event> Events(int stages, const Pipeline& pipeline);
 
-// Where the stage slots of one chunk lie in a lane: offsets by life range (first write .. last use), 64-byte aligned.
+// Where the stage slots of one chunk lie in a lane: offsets by life range (first write .. last
+// use), 64-byte aligned.
 struct Arena {
   std::vector<int64_t> offset_bytes;  // per slot; -1 for user slots
   int64_t bytes = 0;
@@ -169,7 +175,8 @@ struct Arena {
 Arena AssignArena(const Plan& plan, const Partition& parts, int chunk, int chunks);
 
 // Bytes that `span` takes on the wire for one chunk: MessageBytes of each part, summed.
-int64_t SpanBytes(const Plan& plan, const Partition& parts, const Span& span, int chunk, int chunks);
+int64_t SpanBytes(const Plan& plan, const Partition& parts, const Span& span, int chunk,
+                  int chunks);
 
 // What this plan's rank sends per tier over all chunks, to the byte.
 std::vector<int64_t> SentBytes(const Plan& plan, const Partition& parts, int chunks, int tiers);
