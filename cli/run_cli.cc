@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "cli/bw_command.h"
 #include "cli/command.h"
 #include "cli/version.h"
 
@@ -24,6 +25,7 @@ int RunCli(int argc, const char* const* argv) {
   app.require_subcommand(1);
   CommandResult chosen;
   // One line per subcommand.
+  AddBwCommand(app, &chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,214 @@
+#include "cli/bw_args.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "cli/json_file.h"
+#include "cli/parse.h"
+
+namespace zpp::cli {
+namespace {
+
+constexpr int kDefaultRanks = 4;
+constexpr int kMaxLocalRanks = 256;
+constexpr std::array kMeasured = {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+                                  CollectiveKind::kAllReduce, CollectiveKind::kAllToAll,
+                                  CollectiveKind::kBroadcast};
+
+Result<CollectiveKind> ParseKind(const std::string& name) {
+  for (const CollectiveKind kind : kMeasured) {
+    if (CollectiveName(kind) == name) return kind;
+  }
+  return InvalidArgument("unknown collective '" + name +
+                         "': all_gather, reduce_scatter, all_reduce, all_to_all, broadcast or "
+                         "codec");
+}
+
+Result<ReduceOp> ParseOp(const std::string& name) {
+  if (name == "sum") return ReduceOp::kSum;
+  if (name == "avg") return ReduceOp::kAvg;
+  return InvalidArgument("-o takes sum or avg, not '" + name + "'");
+}
+
+Result<Code> ParseCode(const std::string& name) {
+  if (name == "linear") return Code::kLinear;
+  if (name == "sqrt") return Code::kSqrt;
+  return InvalidArgument("--code takes linear or sqrt, not '" + name + "'");
+}
+
+Result<Rounding> ParseRounding(const std::string& name) {
+  if (name == "nearest") return Rounding::kNearest;
+  if (name == "stochastic") return Rounding::kStochastic;
+  return InvalidArgument("--rounding takes nearest or stochastic, not '" + name + "'");
+}
+
+// `text` as typed after --intra or --inter, with --block, --code and --rounding on top.
+Result<QuantSpec> ResolveEncoding(const char* flag, const std::string& text, const BwFlags& flags,
+                                  const BwArgs& args) {
+  if (text == "none") return QuantSpec::None(args.dtype);
+  Result<QuantSpec> parsed = ParseQuantSpec(text);
+  if (!parsed.ok()) return InvalidArgument(std::string(flag) + ": " + parsed.status().message());
+  QuantSpec spec = *parsed;
+  if (!spec.compressed()) return spec;
+  // Gradients are sent with the sqrt code unless the text or --code says otherwise.
+  if (spec.format == Format::kInt4 && text == "int4" && args.reduces()) spec.code = Code::kSqrt;
+  if (spec.format == Format::kInt4 && !flags.code.empty()) {
+    ZPP_ASSIGN_OR_RETURN(spec.code, ParseCode(flags.code));
+  }
+  if (!flags.rounding.empty()) {
+    ZPP_ASSIGN_OR_RETURN(spec.rounding, ParseRounding(flags.rounding));
+  }
+  if (flags.block) spec.block_elems = *flags.block;
+  const Status valid = Validate(spec);
+  if (!valid.ok()) return InvalidArgument(std::string(flag) + ": " + valid.message());
+  return spec;
+}
+
+Status ResolvePolicy(const BwFlags& flags, BwArgs* args) {
+  const bool compresses = args->reduces() || args->kind == CollectiveKind::kAllGather;
+  if (!compresses) {
+    if (!flags.intra.empty() || !flags.inter.empty()) {
+      return InvalidArgument(std::string(CollectiveName(args->kind)) +
+                             " is never compressed: --intra and --inter do not apply to it");
+    }
+    return {};
+  }
+  const std::string intra = flags.intra.empty() ? "int8" : flags.intra;
+  const std::string inter = flags.inter.empty() ? (args->reduces() ? "int4" : "int8") : flags.inter;
+  ZPP_ASSIGN_OR_RETURN(args->policy.intra, ResolveEncoding("--intra", intra, flags, *args));
+  ZPP_ASSIGN_OR_RETURN(args->policy.inter, ResolveEncoding("--inter", inter, flags, *args));
+  args->policy.min_compress_bytes = 0;  // what was asked for is what is measured
+  args->policy.flat = flags.flat;
+  return {};
+}
+
+Status ResolveRanks(const BwFlags& flags, bool launched, BwArgs* args) {
+  if (flags.ranks || !launched) args->ranks = flags.ranks.value_or(kDefaultRanks);
+  if (flags.ranks && (*flags.ranks < 1 || *flags.ranks > kMaxLocalRanks)) {
+    return InvalidArgument("--ranks must be from 1 to " + std::to_string(kMaxLocalRanks) +
+                           ", not " + std::to_string(*flags.ranks));
+  }
+  if (flags.nodes && *flags.nodes < 1) {
+    return InvalidArgument("--nodes must be at least 1, not " + std::to_string(*flags.nodes));
+  }
+  args->nodes = flags.nodes.value_or(args->ranks > 0 ? std::min(2, args->ranks) : 0);
+  if (args->ranks > 0 && args->nodes > args->ranks) {
+    return InvalidArgument("--nodes " + std::to_string(args->nodes) +
+                           " leaves a node empty: there are only " + std::to_string(args->ranks) +
+                           " ranks");
+  }
+  return {};
+}
+
+Status ResolveTimes(const BwFlags& flags, BwArgs* args) {
+  ZPP_RETURN_IF_ERROR(CheckRange("-n", flags.iters, 1, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckRange("-w", flags.warmup, 0, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckRange("--timeout", flags.timeout_s, 0.1, 86400));
+  if (flags.seconds) ZPP_RETURN_IF_ERROR(CheckRange("-D", *flags.seconds, 0.01, 86400));
+  if (flags.inter_gbits) {
+    ZPP_RETURN_IF_ERROR(CheckRange("--inter-gbits", *flags.inter_gbits, 1e-3, 1e5));
+  }
+  ZPP_RETURN_IF_ERROR(CheckRange("--threads", flags.threads, 1, 256));
+  args->iters = flags.iters;
+  args->warmup = flags.warmup;
+  args->seconds = flags.seconds.value_or(0);
+  args->timeout_s = flags.timeout_s;
+  args->inter_gbits = flags.inter_gbits.value_or(0);
+  args->threads = flags.threads;
+  return {};
+}
+
+// Input, output and, per rank, about as much again on the wire.
+Status CheckMemory(const BwArgs& args) {
+  const double physical =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double wanted =
+      3.0 * static_cast<double>(args.sizes_bytes.back()) * std::max(args.ranks, 1);
+  if (wanted <= physical) return {};
+  char text[160];
+  std::snprintf(
+      text, sizeof text,
+      "a vector of %.4g GB on %d rank(s) takes about %.4g GB, but this machine has %.4g GB",
+      static_cast<double>(args.sizes_bytes.back()) / 1e9, std::max(args.ranks, 1), wanted / 1e9,
+      physical / 1e9);
+  return InvalidArgument(text);
+}
+
+}  // namespace
+
+Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags) {
+  const bool range = !flags.min_size.empty() || !flags.max_size.empty() || flags.factor;
+  if ((range ? 1 : 0) + (flags.one_size.empty() ? 0 : 1) + (flags.all_sizes ? 1 : 0) > 1) {
+    return InvalidArgument("give the sizes once: -b/-e/-f, or -s, or -a");
+  }
+  if (!flags.one_size.empty()) {
+    ZPP_ASSIGN_OR_RETURN(const int64_t size, ParseSize("-s", flags.one_size));
+    return std::vector<int64_t>{size};
+  }
+  int64_t low = flags.all_sizes ? 8 : int64_t{1} << 20;
+  int64_t high = int64_t{64} << 20;
+  if (!flags.min_size.empty()) {
+    ZPP_ASSIGN_OR_RETURN(low, ParseSize("-b", flags.min_size));
+    if (flags.max_size.empty()) high = std::max(high, low);
+  }
+  if (!flags.max_size.empty()) {
+    ZPP_ASSIGN_OR_RETURN(high, ParseSize("-e", flags.max_size));
+    if (flags.min_size.empty()) low = std::min(low, high);
+  }
+  const double factor = flags.factor.value_or(flags.all_sizes ? 2 : 4);
+  if (!(factor > 1) || factor > 1e6) {
+    return InvalidArgument("-f must be a number above 1");
+  }
+  if (low > high) return InvalidArgument("-b is larger than -e");
+  std::vector<int64_t> sizes;
+  for (int64_t size = low;;) {
+    sizes.push_back(size);
+    const double next = std::max(static_cast<double>(size) * factor, static_cast<double>(size) + 1);
+    if (next > static_cast<double>(high)) break;
+    size = static_cast<int64_t>(next);
+    if (sizes.size() > 10000) return InvalidArgument("-f gives more than 10000 sizes");
+  }
+  return sizes;
+}
+
+Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched) {
+  BwArgs args;
+  ZPP_ASSIGN_OR_RETURN(args.kind, ParseKind(flags.collective));
+  ZPP_ASSIGN_OR_RETURN(args.dtype, ParseDType(flags.dtype));
+  if (!IsFloat(args.dtype)) return InvalidArgument("-d takes fp32, fp16 or bf16");
+  ZPP_ASSIGN_OR_RETURN(args.op, ParseOp(flags.op));
+  ZPP_RETURN_IF_ERROR(ResolvePolicy(flags, &args));
+  ZPP_RETURN_IF_ERROR(ResolveRanks(flags, launched, &args));
+  ZPP_RETURN_IF_ERROR(ResolveTimes(flags, &args));
+  ZPP_ASSIGN_OR_RETURN(args.sizes_bytes, ResolveSizes(flags));
+  ZPP_RETURN_IF_ERROR(CheckMemory(args));
+  if (!flags.chunk.empty()) {
+    ZPP_ASSIGN_OR_RETURN(args.chunk_bytes, ParseSize("--chunk", flags.chunk));
+  }
+  if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(flags.json));
+  args.data = flags.data;
+  args.explain = flags.explain;
+  args.report_gbits = flags.report_gbits;
+  args.json = flags.json;
+  return args;
+}
+
+int64_t CountFor(CollectiveKind kind, int64_t size_bytes, DType dtype, int world) {
+  const int64_t elems = std::max<int64_t>(1, size_bytes / SizeOf(dtype));
+  switch (kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return std::max<int64_t>(1, elems / world) * world;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kBarrier:
+      return elems;
+  }
+  return elems;
+}
+
+}  // namespace zpp::cli

@@ -1,0 +1,79 @@
+// What `zpp bw` is asked to measure: the flags as typed, and what they mean.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+#include "collectives/policy.h"
+#include "common/dtype.h"
+#include "common/status.h"
+
+namespace zpp::cli {
+
+// As CLI11 leaves them; empty text and absent numbers mean "not given".
+struct BwFlags {
+  std::string collective;
+  std::optional<int> ranks, nodes;
+  std::string min_size, max_size, one_size;
+  std::optional<double> factor;
+  bool all_sizes = false;
+  std::string dtype = "fp32";
+  std::string op = "sum";
+  int iters = 20;
+  int warmup = 3;
+  std::optional<double> seconds;
+  std::string intra, inter;
+  std::optional<int> block;
+  std::string code, rounding;
+  bool flat = false;
+  std::optional<double> inter_gbits;
+  std::string data;
+  bool explain = false;
+  bool report_gbits = false;
+  std::string json;
+  double timeout_s = 60;
+  int threads = 1;
+  std::string chunk;
+  bool all_targets = false;  // codec only
+};
+
+struct BwArgs {
+  CollectiveKind kind = CollectiveKind::kAllGather;
+  int ranks = 0;                     // to start on this host; 0: those that a launcher started
+  int nodes = 0;                     // declared; 0: found out
+  std::vector<int64_t> sizes_bytes;  // of the whole vector, ascending
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  int iters = 20;
+  int warmup = 3;
+  double seconds = 0;       // above 0: per size, instead of iters
+  CollectivePolicy policy;  // of the compressed run; lossless: there is none
+  double inter_gbits = 0;
+  std::string data;
+  bool explain = false;
+  bool report_gbits = false;
+  std::string json;
+  double timeout_s = 60;
+  int threads = 1;
+  int64_t chunk_bytes = 0;
+
+  bool reduces() const {
+    return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce;
+  }
+};
+
+// One sentence about the first flag that is wrong. `launched`: a launcher's variables are there, so
+// no ranks are started unless asked for.
+Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched);
+
+// -b/-e/-f, -s, -a, or the default of 1M to 64M by factors of 4; ascending.
+Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags);
+
+// Elements that are sent for `size_bytes`: at least one per rank, a multiple of the world where
+// every rank owns an equal share.
+int64_t CountFor(CollectiveKind kind, int64_t size_bytes, DType dtype, int world);
+
+}  // namespace zpp::cli

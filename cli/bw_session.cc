@@ -1,0 +1,268 @@
+#include "cli/bw_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace zpp::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool SharesInput(CollectiveKind kind) { return kind == CollectiveKind::kAllGather; }
+bool SharesOutput(CollectiveKind kind) { return kind == CollectiveKind::kReduceScatter; }
+
+// nccl-tests' factor from algorithm to bus bandwidth.
+double BusFactor(CollectiveKind kind, int world) {
+  const double n = world;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * (n - 1) / n;
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return (n - 1) / n;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kBarrier:
+      return 1;
+  }
+  return 1;
+}
+
+double Median(std::vector<double> values) {
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + middle, values.end());
+  const double upper = values[middle];
+  if (values.size() % 2 == 1) return upper;
+  return (upper + *std::max_element(values.begin(), values.begin() + middle)) / 2;
+}
+
+// What one rank tells the others about one mode: fixed-size, followed by its times.
+struct Told {
+  int64_t intra_bytes, inter_bytes, wrong;
+  double sum_squared_error, sum_squared_value;
+  uint64_t hash;
+};
+
+template <typename T>
+std::span<const std::byte> BytesOf(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+}  // namespace
+
+Status BwSession::Allocate() {
+  const int64_t elems = CountFor(args_.kind, args_.sizes_bytes.back(), args_.dtype, comm_.world());
+  const auto bytes = static_cast<size_t>(elems * SizeOf(args_.dtype));
+  ZPP_ASSIGN_OR_RETURN(in_,
+                       Buffer::Allocate(SharesInput(args_.kind) ? bytes / comm_.world() : bytes));
+  ZPP_ASSIGN_OR_RETURN(out_,
+                       Buffer::Allocate(SharesOutput(args_.kind) ? bytes / comm_.world() : bytes));
+  return {};
+}
+
+ConstVec BwSession::Input(int64_t count) const {
+  return {args_.dtype, in_.data(), SharesInput(args_.kind) ? count / comm_.world() : count};
+}
+
+Vec BwSession::Output(int64_t count) const {
+  return {args_.dtype, out_.data(), SharesOutput(args_.kind) ? count / comm_.world() : count};
+}
+
+void BwSession::FillInput(int64_t count) {
+  const ConstVec in = Input(count);
+  const bool gathers = args_.kind == CollectiveKind::kAllGather;
+  // A gathered vector is one vector, of which each rank owns a share.
+  const int64_t first = gathers ? comm_.rank() * in.elems : 0;
+  values_.Fill(gathers ? 0 : comm_.rank(), first, {args_.dtype, in_.data(), in.elems});
+}
+
+// NaN everywhere, so that what is not written is found. A broadcast's root has its values in the
+// output.
+void BwSession::Poison(int64_t count) {
+  const Vec out = Output(count);
+  const auto bytes = static_cast<size_t>(out.elems * SizeOf(out.dtype));
+  if (args_.kind == CollectiveKind::kBroadcast && comm_.rank() == 0) {
+    std::memcpy(out.data, in_.data(), bytes);
+  } else {
+    std::memset(out.data, 0xff, bytes);
+  }
+}
+
+Status BwSession::RunOnce(const Mode& mode, int64_t count) {
+  CallOptions call;
+  call.op = args_.op;
+  call.policy = mode.policy;
+  call.noise.seed = 1;
+  switch (args_.kind) {
+    case CollectiveKind::kAllGather:
+      return comm_.AllGather(Input(count), Output(count), call);
+    case CollectiveKind::kReduceScatter:
+      return comm_.ReduceScatter(Input(count), Output(count), call);
+    case CollectiveKind::kAllReduce:
+      return comm_.AllReduce(Input(count), Output(count), call);
+    case CollectiveKind::kAllToAll:
+      return comm_.AllToAll(Input(count), Output(count), call);
+    case CollectiveKind::kBroadcast:
+      return comm_.Broadcast(Output(count), 0, call);
+    case CollectiveKind::kBarrier:
+      return comm_.Barrier(call);
+  }
+  return {};
+}
+
+Status BwSession::TimeOnce(Mode* mode, int64_t count) {
+  ZPP_RETURN_IF_ERROR(comm_.Barrier());
+  const Traffic before = comm_.traffic();
+  const Clock::time_point start = Clock::now();
+  ZPP_RETURN_IF_ERROR(RunOnce(*mode, count));
+  mode->times_s.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  const Traffic after = comm_.traffic();
+  mode->sent_bytes.resize(after.sent_bytes.size());
+  for (size_t tier = 0; tier < after.sent_bytes.size(); ++tier) {
+    const int64_t earlier = tier < before.sent_bytes.size() ? before.sent_bytes[tier] : 0;
+    mode->sent_bytes[tier] += after.sent_bytes[tier] - earlier;
+  }
+  return {};
+}
+
+// Rank 0's clock decides when a run by time is over.
+Result<bool> BwSession::GoOn(int done, Deadline end) {
+  if (args_.seconds <= 0) return done < args_.iters;
+  uint8_t more = done == 0 || !end.expired() ? 1 : 0;
+  ZPP_RETURN_IF_ERROR(comm_.Broadcast({DType::kByte, &more, 1}, 0));
+  return more != 0;
+}
+
+// The modes take turns, so that whatever slows the machine down slows all of them.
+Status BwSession::IterateAll(std::vector<Mode>* modes, int64_t count) {
+  for (int i = 0; i < args_.warmup; ++i) {
+    for (Mode& mode : *modes) ZPP_RETURN_IF_ERROR(RunOnce(mode, count));
+  }
+  const Deadline end = Deadline::In(args_.seconds);
+  for (int done = 0;; ++done) {
+    ZPP_ASSIGN_OR_RETURN(const bool more, GoOn(done, end));
+    if (!more) return {};
+    for (Mode& mode : *modes) ZPP_RETURN_IF_ERROR(TimeOnce(&mode, count));
+  }
+}
+
+// A timed iteration like the others, on poisoned memory, whose result is looked at.
+Status BwSession::VerifyOnce(Mode* mode, int64_t count) {
+  Poison(count);
+  ZPP_RETURN_IF_ERROR(TimeOnce(mode, count));
+  const Topology flattened = comm_.topology().Flattened();
+  const Topology& topology = mode->policy.flat ? flattened : comm_.topology();
+  const Question question{.topology = &topology,
+                          .kind = args_.kind,
+                          .op = args_.op,
+                          .rank = comm_.rank(),
+                          .count = count,
+                          .hops = HopsOf(mode->policy, topology, args_.dtype)};
+  const Vec out = Output(count);
+  mode->verdict = Judge(question, values_, {out.dtype, out.data, out.elems});
+  return {};
+}
+
+Result<std::vector<std::byte>> BwSession::GatherBytes(std::span<const std::byte> mine) {
+  std::vector<std::byte> all(mine.size() * comm_.world());
+  const auto elems = static_cast<int64_t>(mine.size());
+  ZPP_RETURN_IF_ERROR(comm_.AllGather({DType::kByte, mine.data(), elems},
+                                      {DType::kByte, all.data(), elems * comm_.world()}));
+  return all;
+}
+
+Status BwSession::Explain(const Mode& mode, int64_t count, BwRun* run) {
+  CallOptions call;
+  call.op = args_.op;
+  call.policy = mode.policy;
+  ZPP_ASSIGN_OR_RETURN(const Plan plan, comm_.Explain(args_.kind, args_.dtype, count, call));
+  run->reason = plan.reason;
+  if (args_.explain) run->plan_text = ToText(plan, comm_.topology());
+  return {};
+}
+
+Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t count) {
+  const int64_t iterations = static_cast<int64_t>(mode.times_s.size());
+  Told told{};
+  for (size_t tier = 0; tier < mode.sent_bytes.size(); ++tier) {
+    (tier == 0 ? told.intra_bytes : told.inter_bytes) += mode.sent_bytes[tier];
+  }
+  told.wrong = mode.verdict.wrong;
+  told.sum_squared_error = mode.verdict.sum_squared_error;
+  told.sum_squared_value = mode.verdict.sum_squared_value;
+  told.hash = mode.verdict.hash;
+  ZPP_ASSIGN_OR_RETURN(const auto all_told, GatherBytes(std::as_bytes(std::span(&told, 1))));
+  ZPP_ASSIGN_OR_RETURN(const auto all_times, GatherBytes(BytesOf(mode.times_s)));
+
+  BwRun run;
+  const bool same_everywhere = args_.kind == CollectiveKind::kAllGather ||
+                               args_.kind == CollectiveKind::kAllReduce ||
+                               args_.kind == CollectiveKind::kBroadcast;
+  std::vector<double> slowest_s(mode.times_s.size(), 0.0);
+  double error = 0, value = 0;
+  for (int rank = 0; rank < comm_.world(); ++rank) {
+    Told one;
+    std::memcpy(&one, all_told.data() + rank * sizeof one, sizeof one);
+    run.wire.intra += one.intra_bytes / iterations;
+    run.wire.inter += one.inter_bytes / iterations;
+    run.nwrong += one.wrong;
+    if (same_everywhere && one.hash != told.hash) ++run.nwrong;
+    error += one.sum_squared_error;
+    value += one.sum_squared_value;
+    for (size_t i = 0; i < slowest_s.size(); ++i) {
+      double time_s;
+      std::memcpy(&time_s, all_times.data() + (rank * slowest_s.size() + i) * sizeof time_s,
+                  sizeof time_s);
+      slowest_s[i] = std::max(slowest_s[i], time_s);
+    }
+  }
+  const double time_s = Median(slowest_s);
+  run.time_us = time_s * 1e6;
+  run.alg_bw = time_s > 0 ? static_cast<double>(size_bytes) / time_s / 1e9 : 0;
+  run.bus_bw = run.alg_bw * BusFactor(args_.kind, comm_.world());
+  run.rel_error = value > 0 ? std::sqrt(error / value) : 0;
+  ZPP_RETURN_IF_ERROR(Explain(mode, count, &run));
+  return run;
+}
+
+Result<BwRow> BwSession::Measure(int64_t size_bytes) {
+  const int64_t count = CountFor(args_.kind, size_bytes, args_.dtype, comm_.world());
+  BwRow row;
+  row.size_bytes = count * SizeOf(args_.dtype);
+  row.count = count;
+  FillInput(count);
+  std::vector<Mode> modes(args_.policy.lossless() ? 1 : 2);
+  modes.back().policy = args_.policy;
+  if (modes.size() == 1) modes[0].policy = args_.policy;
+  if (modes.size() == 2) modes[0].policy.flat = args_.policy.flat;
+  Poison(count);
+  ZPP_RETURN_IF_ERROR(IterateAll(&modes, count));
+  for (Mode& mode : modes) ZPP_RETURN_IF_ERROR(VerifyOnce(&mode, count));
+  row.iterations = static_cast<int>(modes[0].times_s.size());
+  ZPP_ASSIGN_OR_RETURN(row.baseline, Summarize(modes[0], row.size_bytes, count));
+  if (modes.size() == 2) {
+    ZPP_ASSIGN_OR_RETURN(row.compressed, Summarize(modes[1], row.size_bytes, count));
+  }
+  return row;
+}
+
+Result<std::vector<RankPlace>> BwSession::Places() {
+  struct Card {
+    int32_t pid;
+    char host[60];
+  } card{};
+  card.pid = getpid();
+  gethostname(card.host, sizeof card.host - 1);
+  ZPP_ASSIGN_OR_RETURN(const auto all, GatherBytes(std::as_bytes(std::span(&card, 1))));
+  std::vector<RankPlace> places;
+  for (int rank = 0; rank < comm_.world(); ++rank) {
+    std::memcpy(&card, all.data() + rank * sizeof card, sizeof card);
+    places.push_back({card.pid, card.host, comm_.topology().NodeOf(rank)});
+  }
+  return places;
+}
+
+}  // namespace zpp::cli
