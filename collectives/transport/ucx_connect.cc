@@ -1,0 +1,99 @@
+// How ranks exchange their UCX addresses and connect.
+#include <sched.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "collectives/bootstrap/internal/bytes.h"
+#include "collectives/bootstrap/rendezvous.h"
+#include "collectives/transport/internal/ucx_core.h"
+
+namespace zpp::internal {
+namespace {
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// What a rank tells the others before they connect.
+struct Card {
+  std::string version, machine, address, net_address;
+
+  std::string Pack() const {
+    ByteWriter out;
+    for (const std::string* field : {&version, &machine, &address, &net_address}) {
+      out.PutString(*field);
+    }
+    return out.Take();
+  }
+  static Result<Card> Unpack(const std::string& body) {
+    ByteReader in(body);
+    Card card;
+    for (std::string* field : {&card.version, &card.machine, &card.address, &card.net_address}) {
+      *field = in.GetString();
+    }
+    if (!in.done()) return DataLoss("a rank's UCX address cannot be read");
+    return card;
+  }
+};
+
+std::string ThisMachine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+Result<std::vector<Card>> ExchangeCards(const UcxCore& core, ControlPlane& control,
+                                        Deadline deadline) {
+  Card mine{
+      .version = UcxRuntimeVersion(), .machine = ThisMachine(), .address = {}, .net_address = {}};
+  ZPP_ASSIGN_OR_RETURN(mine.address, UcxAddress(core, /*net_only=*/false));
+  ZPP_ASSIGN_OR_RETURN(mine.net_address, UcxAddress(core, /*net_only=*/true));
+  ZPP_ASSIGN_OR_RETURN(const auto blobs, control.AllGather(mine.Pack(), deadline));
+  std::vector<Card> cards;
+  for (const std::string& blob : blobs) {
+    ZPP_ASSIGN_OR_RETURN(Card card, Card::Unpack(blob));
+    cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
+Status CheckVersions(const std::vector<Card>& cards) {
+  std::vector<int> others;
+  for (size_t peer = 1; peer < cards.size(); ++peer) {
+    if (cards[peer].version != cards[0].version) others.push_back(static_cast<int>(peer));
+  }
+  if (others.empty()) return {};
+  return {StatusCode::kMismatch,
+          NameRanks(others) + " and rank 0 have different versions of UCX: " +
+              cards[static_cast<size_t>(others.front())].version + " and " + cards[0].version};
+}
+
+}  // namespace
+
+Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
+                                       const Topology& topology, Deadline deadline) {
+  ZPP_ASSIGN_OR_RETURN(const auto cards, ExchangeCards(core, control, deadline));
+  ZPP_RETURN_IF_ERROR(CheckVersions(cards));
+  const int self = control.rank();
+  UcxNeighbourhood found;
+  int here = 0;
+  core.peers.resize(cards.size());
+  for (int peer = 0; peer < control.world(); ++peer) {
+    const Card& card = cards[static_cast<size_t>(peer)];
+    here += card.machine == cards[static_cast<size_t>(self)].machine ? 1 : 0;
+    if (peer == self) continue;
+    const bool near = topology.NodeOf(peer) == topology.NodeOf(self);
+    ZPP_RETURN_IF_ERROR(ConnectUcx(core, peer, near ? card.address : card.net_address));
+    std::string& way = near ? found.near : found.across;
+    if (way.empty()) way = DescribeEndpoint(core.peers[static_cast<size_t>(peer)].endpoint);
+  }
+  found.crowded = here > CoresOfThisProcess();
+  return found;
+}
+
+}  // namespace zpp::internal
