@@ -34,7 +34,7 @@ struct Domain {
 class Topology {
  public:
   static constexpr int kMaxTiers = 4;
-  static constexpr int kMaxWorld = 1 << 20;
+  static constexpr int kMaxWorld = 1 << 16;  // pairs of ranks fit 32 bits
 
   Topology() = default;  // world 0: only to be assigned to
 
@@ -79,7 +79,7 @@ class Topology {
   //    {"name":"node","domains":[[0,1],[2,3]],"latency_s":1e-6,"bytes_per_s":1e10},
   //    {"name":"world","latency_s":5e-5,"bytes_per_s":1.25e8}]}
   // Innermost tier first. The outermost has one domain, the world, and may leave it out; `name` is
-  // for people; latency_s and bytes_per_s default to 0. At most 64 MiB.
+  // for people; latency_s and bytes_per_s default to 0. At most 16 MiB.
   std::string ToJson() const;
   // kInvalidArgument or kDataLoss with one sentence: bad JSON, unknown key, a missing rank, a rank
   // twice, ...

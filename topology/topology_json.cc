@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr JsonLimits kLimits = {.max_bytes = size_t{64} << 20, .max_depth = 6};
+constexpr JsonLimits kLimits = {.max_bytes = size_t{16} << 20, .max_depth = 6};
 
 Status Bad(const std::string& text) { return InvalidArgument("topology: " + text); }
 

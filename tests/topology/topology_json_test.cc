@@ -79,11 +79,11 @@ std::vector<BadText> BadTexts() {
       {R"({"version":2,"world":4,"tiers":[{}]})", "version must be an integer in 1..1, not 2"},
       {R"({"version":"1","world":4,"tiers":[{}]})", "not a string"},
       {R"({"version":1,"tiers":[{}]})", "'world' is missing"},
-      {R"({"version":1,"world":0,"tiers":[{}]})", "world must be an integer in 1..1048576, not 0"},
+      {R"({"version":1,"world":0,"tiers":[{}]})", "world must be an integer in 1..65536, not 0"},
       {R"({"version":1,"world":-1,"tiers":[{}]})", "not -1"},
       {R"({"version":1,"world":4.5,"tiers":[{}]})", "world must be an integer"},
       {R"({"version":1,"world":true,"tiers":[{}]})", "not a boolean"},
-      {R"({"version":1,"world":1048577,"tiers":[{}]})", "not 1048577"},
+      {R"({"version":1,"world":65537,"tiers":[{}]})", "not 65537"},
       {R"({"version":1,"world":18446744073709551615,"tiers":[{}]})", "not 18446744073709551615"},
       {R"({"version":1,"world":99999999999999999999999,"tiers":[{}]})", "must be an integer"},
       // The tiers.
@@ -140,7 +140,7 @@ TEST(TopologyJson, RefusesEveryTruncation) {
 }
 
 TEST(TopologyJson, RefusesOverlongAndDeepText) {
-  const Result<Topology> longer = Topology::FromJson(std::string((64u << 20) + 1, ' '));
+  const Result<Topology> longer = Topology::FromJson(std::string((16u << 20) + 1, ' '));
   ASSERT_FALSE(longer.ok());
   EXPECT_THAT(longer.status().message(), HasSubstr("longer than the limit"));
   // Deep enough to overflow the stack of a recursive reader.
