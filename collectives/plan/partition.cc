@@ -6,17 +6,31 @@
 namespace zpp {
 namespace {
 
-// floor(total * i / n) for 0 <= i <= n, without the product's overflow.
-int64_t Share(int64_t total, int64_t i, int64_t n) { return total / n * i + total % n * i / n; }
-
 int64_t BlocksOf(int64_t elems, int64_t grid_elems) {
   return elems / grid_elems + (elems % grid_elems != 0 ? 1 : 0);
 }
 
-// The first `blocks` blocks of a vector of `elems`.
-int64_t Border(int64_t blocks, int64_t grid_elems, int64_t elems) {
-  return blocks >= BlocksOf(elems, grid_elems) ? elems : blocks * grid_elems;
-}
+// Where the first i of n equal shares of a vector end, on the grid.
+class Shares {
+ public:
+  Shares(int64_t elems, int64_t grid_elems, int64_t n)
+      : elems_(elems), grid_elems_(grid_elems), n_(n), blocks_(BlocksOf(elems, grid_elems)) {}
+
+  int64_t End(int64_t i) const {
+    const int64_t blocks = BlocksIn(i);
+    return blocks == blocks_ ? elems_ : blocks * grid_elems_;
+  }
+
+ private:
+  // floor(blocks * i / n), without the product's overflow.
+  int64_t BlocksIn(int64_t i) const {
+    constexpr int64_t kSmall = int64_t{1} << 31;  // i <= n < 2^31
+    if (blocks_ < kSmall) return blocks_ * i / n_;
+    return blocks_ / n_ * i + blocks_ % n_ * i / n_;
+  }
+
+  int64_t elems_, grid_elems_, n_, blocks_;
+};
 
 }  // namespace
 
@@ -24,10 +38,8 @@ Partition Partition::Even(int64_t elems, int parts, int64_t grid_elems) {
   Partition p;
   p.grid_elems_ = grid_elems;
   p.offset_.resize(static_cast<size_t>(parts) + 1);
-  const int64_t blocks = BlocksOf(elems, grid_elems);
-  for (int i = 0; i <= parts; ++i) {
-    p.offset_[static_cast<size_t>(i)] = Border(Share(blocks, i, parts), grid_elems, elems);
-  }
+  const Shares shares(elems, grid_elems, parts);
+  for (int i = 0; i <= parts; ++i) p.offset_[static_cast<size_t>(i)] = shares.End(i);
   return p;
 }
 
@@ -77,9 +89,8 @@ int64_t Partition::MaxPartElems() const {
 Slice Partition::ChunkOf(PartId part, int chunk, int chunks) const {
   const int64_t elems = Elems(part);
   if (chunks == 1) return {0, elems};
-  const int64_t blocks = BlocksOf(elems, grid_elems_);
-  return {Border(Share(blocks, chunk, chunks), grid_elems_, elems),
-          Border(Share(blocks, chunk + 1, chunks), grid_elems_, elems)};
+  const Shares shares(elems, grid_elems_, chunks);
+  return {shares.End(chunk), shares.End(chunk + 1)};
 }
 
 }  // namespace zpp
