@@ -123,8 +123,8 @@ void Judge::OnReport(int rank, const std::string& body, double now_s) {
     return Lose(rank, "broke the control protocol");
   }
   Seat& seat = seats_[static_cast<size_t>(rank)];
-  seat.suspect = report.suspect;
-  seat.complaint = report.why;
+  if (report.suspect >= 0) seat.suspects.insert(report.suspect);
+  seat.complaint = report.why.empty() ? "it is stuck" : report.why;
   if (!first_report_s_) first_report_s_ = now_s;
   if (report.suspect >= 0 && !Present(report.suspect)) Lose(report.suspect, "has left");
 }
@@ -132,24 +132,29 @@ void Judge::OnReport(int rank, const std::string& body, double now_s) {
 std::vector<int> Judge::Reporters(int suspect) const {
   std::vector<int> reporters;
   for (int rank = 0; rank < world_; ++rank) {
-    const auto& named = seats_[static_cast<size_t>(rank)].suspect;
-    if (named && (suspect < 0 || *named == suspect)) reporters.push_back(rank);
+    const Seat& seat = seats_[static_cast<size_t>(rank)];
+    const bool named = suspect < 0 ? !seat.complaint.empty() : seat.suspects.count(suspect) > 0;
+    if (named) reporters.push_back(rank);
   }
   return reporters;
 }
 
 int Judge::MostSuspected() const {
-  int best = -1;
+  int best = -1, last = -1, quiet = 0;
   size_t votes = 0;
   for (int rank = 0; rank < world_; ++rank) {
-    if (seats_[static_cast<size_t>(rank)].suspect) continue;  // it lives and waits itself
+    if (!seats_[static_cast<size_t>(rank)].complaint.empty())
+      continue;  // it lives and waits itself
+    if (!Present(rank)) continue;
+    last = rank;
+    ++quiet;
     const size_t named = Reporters(rank).size();
     if (named > votes) {
       best = rank;
       votes = named;
     }
   }
-  return best;
+  return best < 0 && quiet == 1 ? last : best;
 }
 
 void Judge::CheckSilence(double now_s) {
@@ -174,7 +179,7 @@ void Judge::JudgeReports(double now_s) {
   // silence to show.
   if (now_s - *first_report_s_ < patience_.suspect_s) return;
   if (const int rank = MostSuspected(); rank >= 0) {
-    return Lose(rank, "lives but takes no part: " + NameRanks(Reporters(rank)) + " waited for it");
+    return Lose(rank, "lives but takes no part: " + NameRanks(Reporters(-1)) + " waited in vain");
   }
   std::string why = NameRanks(Reporters(-1)) + " waited in vain";
   for (const int rank : Reporters(-1)) {

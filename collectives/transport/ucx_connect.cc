@@ -73,6 +73,13 @@ Status CheckVersions(const std::vector<Card>& cards) {
               cards[static_cast<size_t>(others.front())].version + " and " + cards[0].version};
 }
 
+// A peer that cannot be connected to may just have died: then the verdict is the better answer.
+Status Explain(ControlPlane& control, int peer, const Status& why) {
+  control.Report(peer, why.message());
+  const auto verdict = control.AwaitVerdict(Deadline::In(2));
+  return verdict ? *verdict : why;
+}
+
 }  // namespace
 
 Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
@@ -88,10 +95,13 @@ Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
     here += card.machine == cards[static_cast<size_t>(self)].machine ? 1 : 0;
     if (peer == self) continue;
     const bool near = topology.NodeOf(peer) == topology.NodeOf(self);
-    ZPP_RETURN_IF_ERROR(ConnectUcx(core, peer, near ? card.address : card.net_address));
+    const Status connected = ConnectUcx(core, peer, near ? card.address : card.net_address);
+    if (!connected.ok()) return Explain(control, peer, connected);
     std::string& way = near ? found.near : found.across;
     if (way.empty()) way = DescribeEndpoint(core.peers[static_cast<size_t>(peer)].endpoint);
   }
+  // Nobody may finish and leave before the last has connected to him.
+  ZPP_RETURN_IF_ERROR(control.AllGather("connected", deadline).status());
   found.crowded = here > CoresOfThisProcess();
   return found;
 }

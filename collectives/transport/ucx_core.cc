@@ -25,8 +25,7 @@ void Complete(UcxRequest& request) {
 void Received(UcxRequest& request, ucs_status_t status, size_t got_bytes) {
   UcxCore& core = *request.batch->core;
   const auto wrong_length = [&](const std::string& got) {
-    core.Note(request.peer,
-              DataLoss("rank " + std::to_string(request.peer) + " sent " + got + " bytes where " +
+    core.Note(DataLoss("rank " + std::to_string(request.peer) + " sent " + got + " bytes where " +
                        std::to_string(request.expected_bytes) + " were due"));
   };
   if (status == UCS_ERR_MESSAGE_TRUNCATED) {
@@ -87,15 +86,14 @@ bool Finish(UcxCore& core, ucs_status_ptr_t request, Deadline deadline) {
 
 }  // namespace
 
-void UcxCore::Note(int peer, Status why) {
+void UcxCore::Note(Status why) {
   if (closing || !failure.ok()) return;
   failure = std::move(why);
-  failed_peer = peer;
 }
 
 void UcxCore::NoteUcx(int peer, ucs_status_t status, const char* doing) {
-  Note(peer, Status::PeerLost(peer, std::string(doing) + " rank " + std::to_string(peer) +
-                                        " failed: " + ucs_status_string(status)));
+  Note(Status::PeerLost(peer, std::string(doing) + " rank " + std::to_string(peer) +
+                                  " failed: " + ucs_status_string(status)));
 }
 
 UcxBatch& UcxCore::NewBatch(size_t requests) {
@@ -128,16 +126,15 @@ void UcxCore::PostRecv(UcxBatch& batch, size_t index, const RecvOp& op) {
   UcxRequest& request = batch.requests[index];
   request.peer = op.peer;
   request.expected_bytes = op.data.size();
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t params{};
+  // The callback in any case: it alone tells how long a message is that was here already.
   params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = OnReceived;
   params.user_data = &request;
-  params.recv_info.tag_info = &info;
   const auto posted = ucp_tag_recv_nbx(worker, op.data.data(), op.data.size(),
                                        UcxTag(op.tag, op.peer), ~uint64_t{0}, &params);
-  if (!UCS_PTR_IS_PTR(posted)) Received(request, UCS_PTR_STATUS(posted), info.length);
+  if (UCS_PTR_IS_ERR(posted)) NoteUcx(op.peer, UCS_PTR_STATUS(posted), "receiving from");
 }
 
 void UcxCore::PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self) {

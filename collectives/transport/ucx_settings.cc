@@ -19,7 +19,6 @@ using Setting = std::pair<const char*, const char*>;
 // failure.
 constexpr std::array kEnvironment = {
     Setting{"UCX_POSIX_ERROR_HANDLING", "y"},
-    Setting{"UCX_SYSV_ERROR_HANDLING", "y"},
     Setting{"UCX_TCP_TX_SEG_SIZE", "64K"},
     Setting{"UCX_TCP_RX_SEG_SIZE", "128K"},
 };

@@ -24,6 +24,10 @@ using internal::UcxIdler;
 
 constexpr int64_t kBestMessage_bytes = 256 << 10;
 
+Status NoSuchTicket(Ticket ticket) {
+  return InvalidArgument("no batch has ticket " + std::to_string(ticket));
+}
+
 class UcxTransport : public Transport {
  public:
   UcxTransport(std::unique_ptr<UcxCore> core, std::shared_ptr<ControlPlane> control,
@@ -62,7 +66,11 @@ class UcxTransport : public Transport {
   // Moves bytes once; not ok when the transport has failed by that.
   Status Turn(double patience_s, bool block);
   // Ends the use of UCX, tells the control plane and (when it may block) waits for its verdict.
-  Status Fail(Status first, std::vector<int> suspects, double patience_s, bool block);
+  // Without suspects the others are told that this rank gives up.
+  Status Fail(Status first, std::vector<int> suspects = {}, double patience_s = 0,
+              bool block = false);
+  // What a callback noted.
+  Status FailNoted(double patience_s, bool block);
   Status FailForGood(Status why);
   Status Settle(bool block);
   Status OnDeadline(const UcxBatch& batch, double patience_s);
@@ -73,7 +81,7 @@ class UcxTransport : public Transport {
   const std::shared_ptr<ControlPlane> control_;
   const double timeout_s_;
   const int generation_;
-  bool crowded_ = false;
+  bool crowded_ = false, closed_ = false;
   TransportInfo info_;
   Status status_;                   // sticky
   std::optional<Failing> failing_;  // failed, but the verdict is not known yet
@@ -128,7 +136,7 @@ Status UcxTransport::CheckOps(std::span<const SendOp> sends, std::span<const Rec
 Result<Ticket> UcxTransport::Start(std::span<const SendOp> sends, std::span<const RecvOp> recvs) {
   if (failing_) return Settle(/*block=*/true);
   if (!status_.ok()) return status_;
-  ZPP_RETURN_IF_ERROR(CheckOps(sends, recvs));
+  if (Status bad = CheckOps(sends, recvs); !bad.ok()) return Fail(std::move(bad));
   if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
   UcxBatch& batch = core_->NewBatch(sends.size() + recvs.size());
   size_t index = 0;
@@ -157,13 +165,20 @@ Status UcxTransport::Fail(Status first, std::vector<int> suspects, double patien
   Log(LogLevel::kInfo, "transport failed: " + first.ToString());
   AbandonUcx(std::move(core_));
   if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
-  if (first.code() == StatusCode::kDataLoss) {
+  if (suspects.empty()) {  // no peer's doing: the others learn it from us
     control_->Abort(first.message());
     return FailForGood(std::move(first));
   }
   for (const int suspect : suspects) control_->Report(suspect, first.message());
   failing_ = Failing{.first = std::move(first), .until = Deadline::In(patience_s)};
   return Settle(block);
+}
+
+Status UcxTransport::FailNoted(double patience_s, bool block) {
+  Status first = core_->failure;
+  if (first.code() != StatusCode::kPeerLost) return Fail(std::move(first));
+  const int suspect = first.lost_rank();
+  return Fail(std::move(first), {suspect}, patience_s, block);
 }
 
 // Ok while the verdict is not known (only when it may not block).
@@ -203,16 +218,14 @@ Status UcxTransport::Wait(Ticket ticket, Deadline deadline) {
   if (failing_) return Settle(/*block=*/true);
   if (!status_.ok()) return status_;
   UcxBatch* batch = core_->Find(ticket);
-  if (batch == nullptr) return InvalidArgument("no batch has ticket " + std::to_string(ticket));
+  if (batch == nullptr) return Fail(NoSuchTicket(ticket));
   // One more deadline for the verdict.
   const double patience_s = deadline.never() ? timeout_s_ : std::max(deadline.remaining_s(), 0.05);
   UcxIdler idler(crowded_);
   std::vector<pollfd> waited;
   for (uint32_t turn = 1; batch->pending > 0; ++turn) {
     const bool moved = ucp_worker_progress(core_->worker) != 0;
-    if (!core_->failure.ok()) {
-      return Fail(core_->failure, {core_->failed_peer}, patience_s, /*block=*/true);
-    }
+    if (!core_->failure.ok()) return FailNoted(patience_s, /*block=*/true);
     if (batch->pending == 0) break;
     bool slept = false;
     if (moved) {
@@ -225,9 +238,7 @@ Status UcxTransport::Wait(Ticket ticket, Deadline deadline) {
     if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
     if (deadline.expired()) return OnDeadline(*batch, patience_s);
   }
-  if (!core_->failure.ok()) {
-    return Fail(core_->failure, {core_->failed_peer}, patience_s, /*block=*/true);
-  }
+  if (!core_->failure.ok()) return FailNoted(patience_s, /*block=*/true);
   core_->Release(*batch);
   return {};
 }
@@ -238,7 +249,7 @@ Status UcxTransport::Turn(double patience_s, bool block) {
   for (int turn = 0; turn < 256 && ucp_worker_progress(core_->worker) != 0; ++turn) {
   }
   if (core_->failure.ok()) return {};
-  return Fail(core_->failure, {core_->failed_peer}, patience_s, block);
+  return FailNoted(patience_s, block);
 }
 
 Result<bool> UcxTransport::Test(Ticket ticket) {
@@ -246,7 +257,7 @@ Result<bool> UcxTransport::Test(Ticket ticket) {
   if (failing_) return false;
   if (!status_.ok()) return status_;
   UcxBatch* batch = core_->Find(ticket);
-  if (batch == nullptr) return InvalidArgument("no batch has ticket " + std::to_string(ticket));
+  if (batch == nullptr) return Fail(NoSuchTicket(ticket));
   ZPP_RETURN_IF_ERROR(Turn(timeout_s_, /*block=*/false));
   if (failing_ || batch->pending > 0) return false;
   core_->Release(*batch);
@@ -286,13 +297,15 @@ Status UcxTransport::Meet(Deadline deadline) {
 }
 
 Status UcxTransport::Shutdown(Deadline deadline) {
+  if (closed_) return {};
   if (failing_) return Settle(/*block=*/true);
   if (!status_.ok()) return status_;
   if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
-  const Status met = Meet(deadline);
-  if (!met.ok()) return FailForGood(met);
+  if (core_->busy_batches() > 0) return Fail(InvalidArgument("shutdown with batches in flight"));
+  if (Status met = Meet(deadline); !met.ok()) return Fail(std::move(met));
   CloseUcx(std::move(core_), Earlier(deadline, Deadline::In(1)));
   control_->Leave();
+  closed_ = true;
   status_ = {StatusCode::kAborted, "the transport has been shut down"};
   return {};
 }

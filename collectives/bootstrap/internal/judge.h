@@ -51,8 +51,8 @@ class Judge {
     double heard_s = 0;
     bool left = false;
     bool gone = false;
-    std::optional<int> suspect;  // set by its report
-    std::string complaint;
+    std::set<int> suspects;  // whom its reports named
+    std::string complaint;   // of its last report; empty: it has made none
   };
   struct Gathering {
     std::map<int, std::string> blobs;

@@ -55,15 +55,15 @@ struct UcxCore {
   bool closing = false;
   // The first failure that a callback saw.
   Status failure;
-  int failed_peer = -1;
 
-  void Note(int peer, Status why);
+  void Note(Status why);
   void NoteUcx(int peer, ucs_status_t status, const char* doing);
 
   // Takes one from the pool, with room for `requests`.
   UcxBatch& NewBatch(size_t requests);
   UcxBatch* Find(Ticket ticket);
   void Release(UcxBatch& batch);
+  size_t busy_batches() const { return batches.size() - free_batches.size(); }
 
   void PostRecv(UcxBatch& batch, size_t index, const RecvOp& op);
   void PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self);
