@@ -5,6 +5,8 @@
 
 #include "cli/bw_command.h"
 #include "cli/command.h"
+#include "cli/env_command.h"
+#include "cli/topo_command.h"
 #include "cli/version.h"
 
 namespace zpp::cli {
@@ -26,6 +28,8 @@ int RunCli(int argc, const char* const* argv) {
   CommandResult chosen;
   // One line per subcommand.
   AddBwCommand(app, &chosen);
+  AddTopoCommand(app, &chosen);
+  AddEnvCommand(app, &chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
