@@ -90,7 +90,7 @@ class Family {
   // Waits for a signal until `deadline`, then reaps who has ended. Returns a signal that asks to
   // stop, or 0.
   int Step(Deadline deadline);
-  void Signal(int number) const;
+  void Signal(int number);
   bool alive() const;
   int exit_code() const { return first_code_; }
   void ShowFirstFailure() const;
@@ -102,6 +102,7 @@ class Family {
   std::vector<Child> children_;
   int first_code_ = kExitOk;
   int first_rank_ = -1;
+  bool ending_ = false;  // they die because we want it
 };
 
 bool Family::Start(const LaunchSpec& spec, int port) {
@@ -148,13 +149,14 @@ void Family::Reap() {
     if (code == kExitOk || first_code_ != kExitOk) continue;
     first_code_ = code;
     first_rank_ = static_cast<int>(rank);
-    if (WIFSIGNALED(wait_status)) {
+    if (WIFSIGNALED(wait_status) && !ending_) {
       std::fprintf(stderr, "zpp: rank %zu was killed by signal %d\n", rank, WTERMSIG(wait_status));
     }
   }
 }
 
-void Family::Signal(int number) const {
+void Family::Signal(int number) {
+  ending_ = true;
   for (const Child& child : children_) {
     if (child.pid > 0) kill(child.pid, number);
   }

@@ -1,0 +1,187 @@
+// What the flags of `zpp bw` mean, and every way of getting them wrong.
+#include "cli/bw_args.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/parse.h"
+
+namespace zpp::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+BwFlags Flags(const std::string& collective = "all_reduce") {
+  BwFlags flags;
+  flags.collective = collective;
+  return flags;
+}
+
+TEST(ParseSize, SuffixesArePowersOf1024) {
+  EXPECT_EQ(*ParseSize("-s", "8"), 8);
+  EXPECT_EQ(*ParseSize("-s", "64K"), 65536);
+  EXPECT_EQ(*ParseSize("-s", "3m"), 3 << 20);
+  EXPECT_EQ(*ParseSize("-s", "2G"), int64_t{2} << 30);
+}
+
+TEST(ParseSize, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "K", "x", "8T", "8KB", "-1", "0", "0K", "1.5M", " 8", "8 ", "0x10",
+                           "nan", "9999999999999999999", "9223372036854775807K"}) {
+    const Result<int64_t> size = ParseSize("-b", text);
+    ASSERT_FALSE(size.ok()) << text;
+    EXPECT_THAT(size.status().message(), HasSubstr("-b")) << text;
+  }
+}
+
+TEST(ResolveSizes, RangeOneAllAndDefault) {
+  BwFlags flags = Flags();
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(1 << 20, 4 << 20, 16 << 20, 64 << 20));
+  flags.min_size = "1K";
+  flags.max_size = "5K";
+  flags.factor = 2;
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(1024, 2048, 4096));
+  flags = Flags();
+  flags.one_size = "7";
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(7));
+  flags = Flags();
+  flags.all_sizes = true;
+  EXPECT_EQ(ResolveSizes(flags)->front(), 8);
+  EXPECT_EQ(ResolveSizes(flags)->back(), 64 << 20);
+  EXPECT_EQ(ResolveSizes(flags)->size(), 24u);
+}
+
+TEST(ResolveSizes, OneEndGivenMovesTheOther) {
+  BwFlags flags = Flags();
+  flags.min_size = "1G";
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(int64_t{1} << 30));
+  flags = Flags();
+  flags.max_size = "1K";
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(1024));
+}
+
+TEST(ResolveSizes, SmallFactorsStillAdvance) {
+  BwFlags flags = Flags();
+  flags.min_size = "8";
+  flags.max_size = "11";
+  flags.factor = 1.01;
+  EXPECT_THAT(*ResolveSizes(flags), ElementsAre(8, 9, 10, 11));
+}
+
+struct Bad {
+  std::string name;
+  std::function<void(BwFlags*)> change;
+  std::string says;  // part of the sentence
+};
+
+class BadFlags : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadFlags, GetOneClearSentence) {
+  BwFlags flags = Flags();
+  GetParam().change(&flags);
+  const Result<BwArgs> args = ResolveBw(flags, false);
+  ASSERT_FALSE(args.ok());
+  EXPECT_EQ(RemedyFor(args.status().code()), Remedy::kFixArgument);
+  EXPECT_THAT(args.status().message(), HasSubstr(GetParam().says));
+  EXPECT_EQ(args.status().message().find('\n'), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadFlags,
+    testing::Values(
+        Bad{"Collective", [](BwFlags* f) { f->collective = "allreduce"; }, "allreduce"},
+        Bad{"Barrier", [](BwFlags* f) { f->collective = "barrier"; }, "barrier"},
+        Bad{"DType", [](BwFlags* f) { f->dtype = "fp8"; }, "fp8"},
+        Bad{"ByteDType", [](BwFlags* f) { f->dtype = "byte"; }, "fp32"},
+        Bad{"Op", [](BwFlags* f) { f->op = "max"; }, "max"},
+        Bad{"NoRanks", [](BwFlags* f) { f->ranks = 0; }, "--ranks"},
+        Bad{"NegativeRanks", [](BwFlags* f) { f->ranks = -3; }, "--ranks"},
+        Bad{"ManyRanks", [](BwFlags* f) { f->ranks = 100000; }, "--ranks"},
+        Bad{"NoNodes", [](BwFlags* f) { f->nodes = 0; }, "--nodes"},
+        Bad{"EmptyNode", [](BwFlags* f) { f->ranks = 2, f->nodes = 3; }, "leaves a node empty"},
+        Bad{"EmptyNodeOfFour", [](BwFlags* f) { f->nodes = 5; }, "leaves a node empty"},
+        Bad{"Encoding", [](BwFlags* f) { f->intra = "int3"; }, "--intra"},
+        Bad{"InterEncoding", [](BwFlags* f) { f->inter = "fp8"; }, "--inter"},
+        Bad{"Block", [](BwFlags* f) { f->block = 100; }, "100"},
+        Bad{"HugeBlock", [](BwFlags* f) { f->block = 4096; }, "4096"},
+        Bad{"NegativeBlock", [](BwFlags* f) { f->block = -128; }, "-128"},
+        Bad{"Code", [](BwFlags* f) { f->code = "log"; }, "--code"},
+        Bad{"Rounding", [](BwFlags* f) { f->rounding = "up"; }, "--rounding"},
+        Bad{"SizeText", [](BwFlags* f) { f->one_size = "big"; }, "-s"},
+        Bad{"SizeOverflow", [](BwFlags* f) { f->one_size = "99999999999G"; }, "too large"},
+        Bad{"SizeBeyondMemory", [](BwFlags* f) { f->one_size = "1000000G"; }, "this machine has"},
+        Bad{"SizesTwice", [](BwFlags* f) { f->one_size = "1M", f->min_size = "1K"; }, "once"},
+        Bad{"SizesBackwards", [](BwFlags* f) { f->min_size = "1M", f->max_size = "1K"; }, "-b"},
+        Bad{"FactorOne", [](BwFlags* f) { f->factor = 1; }, "-f"},
+        Bad{"FactorNan", [](BwFlags* f) { f->factor = NAN; }, "-f"},
+        Bad{"FactorInfinite", [](BwFlags* f) { f->factor = INFINITY; }, "-f"},
+        Bad{"NoIterations", [](BwFlags* f) { f->iters = 0; }, "-n"},
+        Bad{"NegativeWarmup", [](BwFlags* f) { f->warmup = -1; }, "-w"},
+        Bad{"SecondsNan", [](BwFlags* f) { f->seconds = NAN; }, "-D"},
+        Bad{"SecondsZero", [](BwFlags* f) { f->seconds = 0; }, "-D"},
+        Bad{"RateNan", [](BwFlags* f) { f->inter_gbits = NAN; }, "--inter-gbits"},
+        Bad{"RateInfinite", [](BwFlags* f) { f->inter_gbits = INFINITY; }, "--inter-gbits"},
+        Bad{"RateNegative", [](BwFlags* f) { f->inter_gbits = -1; }, "--inter-gbits"},
+        Bad{"TimeoutNan", [](BwFlags* f) { f->timeout_s = NAN; }, "--timeout"},
+        Bad{"Threads", [](BwFlags* f) { f->threads = 0; }, "--threads"},
+        Bad{"Chunk", [](BwFlags* f) { f->chunk = "lots"; }, "--chunk"},
+        Bad{"JsonFolder", [](BwFlags* f) { f->json = "/no/such/folder/x.json"; }, "/no/such"},
+        Bad{"JsonIsFolder", [](BwFlags* f) { f->json = "/tmp"; }, "folder"},
+        Bad{"DataMissing", [](BwFlags* f) { f->data = "/no/such.safetensors"; }, "/no/such"},
+        Bad{"CompressedBroadcast",
+            [](BwFlags* f) { f->collective = "broadcast", f->inter = "int8"; }, "never compressed"},
+        Bad{"CompressedAllToAll",
+            [](BwFlags* f) { f->collective = "all_to_all", f->intra = "int4"; },
+            "never compressed"}),
+    [](const testing::TestParamInfo<Bad>& param) { return param.param.name; });
+
+TEST(ResolveBw, DefaultsSuitTheCollective) {
+  const BwArgs gather = *ResolveBw(Flags("all_gather"), false);
+  EXPECT_EQ(gather.ranks, 4);
+  EXPECT_EQ(gather.nodes, 2);
+  EXPECT_EQ(gather.policy.inter, QuantSpec::Int8());
+  const BwArgs reduce = *ResolveBw(Flags("reduce_scatter"), false);
+  EXPECT_EQ(reduce.policy.intra, QuantSpec::Int8());
+  EXPECT_EQ(reduce.policy.inter, QuantSpec::Int4(Code::kSqrt));
+  EXPECT_TRUE(ResolveBw(Flags("broadcast"), false)->policy.lossless());
+}
+
+TEST(ResolveBw, OneRankIsOneNode) {
+  BwFlags flags = Flags();
+  flags.ranks = 1;
+  EXPECT_EQ(ResolveBw(flags, false)->nodes, 1);
+}
+
+TEST(ResolveBw, UnderALauncherNothingIsStartedUnlessAsked) {
+  EXPECT_EQ(ResolveBw(Flags(), true)->ranks, 0);
+  EXPECT_EQ(ResolveBw(Flags(), true)->nodes, 0);
+  BwFlags flags = Flags();
+  flags.ranks = 3;
+  EXPECT_EQ(ResolveBw(flags, true)->ranks, 3);
+}
+
+TEST(ResolveBw, BlockCodeAndRoundingApplyToWhatIsCompressed) {
+  BwFlags flags = Flags("all_gather");
+  flags.intra = "none";
+  flags.inter = "int4";
+  flags.block = 64;
+  flags.code = "sqrt";
+  flags.rounding = "stochastic";
+  const CollectivePolicy policy = ResolveBw(flags, false)->policy;
+  EXPECT_FALSE(policy.intra.compressed());
+  EXPECT_EQ(policy.inter.block_elems, 64);
+  EXPECT_EQ(policy.inter.code, Code::kSqrt);
+  EXPECT_EQ(policy.inter.rounding, Rounding::kStochastic);
+}
+
+TEST(CountFor, EqualSharesAndNeverEmpty) {
+  EXPECT_EQ(CountFor(CollectiveKind::kAllGather, 1024, DType::kF32, 3), 255);
+  EXPECT_EQ(CountFor(CollectiveKind::kAllGather, 1, DType::kF32, 4), 4);
+  EXPECT_EQ(CountFor(CollectiveKind::kAllReduce, 1024, DType::kBF16, 3), 512);
+  EXPECT_EQ(CountFor(CollectiveKind::kBroadcast, 1, DType::kF16, 3), 1);
+}
+
+}  // namespace
+}  // namespace zpp::cli
