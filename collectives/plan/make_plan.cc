@@ -15,8 +15,8 @@ bool Reduces(CollectiveKind kind) {
 }
 
 Status CheckEncoding(const PlanRequest& request, const QuantSpec& spec) {
-  ZPP_RETURN_IF_ERROR(Validate(spec));
   if (spec == request.user) return {};
+  ZPP_RETURN_IF_ERROR(Validate(spec));
   if (!IsFloat(request.user.plain)) {
     return InvalidArgument("plan: a vector of bytes travels as it is, it cannot become " +
                            ToString(spec));
