@@ -26,7 +26,7 @@ struct Fault {
   uint64_t seed = 0;
   // How to die; absent: the inner transport is destroyed without Shutdown() and every later call
   // returns kAborted.
-  std::function<void()> die;
+  std::function<void()> die = {};
 };
 
 std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> inner, const Fault& fault);
