@@ -25,23 +25,23 @@
 namespace zpp {
 
 struct CommunicatorOptions {
-  CollectivePolicy policy;  // lossless unless asked
-  double timeout_s = 30;    // of a collective that is given no deadline
-  int64_t chunk_bytes =
-      0;                  // fp32 bytes of a part per chunk; 0: chosen by size. Equal on all ranks.
-  int codec_threads = 1;  // does not change a bit of the results
+  CollectivePolicy policy = {};  // lossless unless asked
+  double timeout_s = 30;         // of a collective that is given no deadline
+  int codec_threads = 1;         // does not change a bit of the results
+  // fp32 bytes of a part per chunk; 0: chosen by size. Equal on all ranks.
+  int64_t chunk_bytes = 0;
   bool check_wire = false;  // check every scale and code that arrives
 };
 
 // How one call differs from the communicator's defaults.
 struct CallOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::optional<CollectivePolicy> policy;  // the communicator's when absent
-  std::optional<Deadline> deadline;        // the communicator's timeout_s when absent
+  std::optional<CollectivePolicy> policy = {};  // the communicator's when absent
+  std::optional<Deadline> deadline = {};        // the communicator's timeout_s when absent
   // Elements of each rank's shard, for shards of unequal size; empty: equal shares (AllReduce: on
   // the block grid).
-  std::span<const int64_t> shard_elems;
-  NoiseKey noise;               // stochastic rounding: the same seed and step on all ranks
+  std::span<const int64_t> shard_elems = {};
+  NoiseKey noise = {};          // stochastic rounding: the same seed and step on all ranks
   ErrorStats* stats = nullptr;  // of what this rank encoded; valid when the call has ended
 };
 
@@ -92,11 +92,12 @@ class Communicator {
   Work StartBroadcast(Vec data, int root, const CallOptions& call = {});
   Work StartBarrier(const CallOptions& call = {});
 
-  // The plan that a call of this kind and size runs on this rank, and what it is expected to send.
+  // The plan that a call of this kind and size runs on this rank, and the bytes it sends per tier.
+  // `elems` is the whole vector's; `root` matters to a broadcast only.
   Result<Plan> Explain(CollectiveKind kind, DType dtype, int64_t elems,
-                       const CallOptions& call = {});
+                       const CallOptions& call = {}, int root = 0);
   Result<std::vector<int64_t>> PlannedBytes(CollectiveKind kind, DType dtype, int64_t elems,
-                                            const CallOptions& call = {});
+                                            const CallOptions& call = {}, int root = 0);
   Traffic traffic() const;
 
   // Ends every call, here and (through the control plane) on the other ranks. Any thread.

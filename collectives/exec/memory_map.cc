@@ -54,7 +54,7 @@ Piece MemoryMap::At(const Span& span, uint32_t i, int chunk) const {
     piece.data = Stage(span.slot, span.first + i, chunk);
   } else {
     const std::byte* base = slot.place == Place::kInput ? user_.in : user_.out;
-    piece.data = piece.elems == 0 ? nullptr : base + UserOffset_bytes(slot.place, part, slice);
+    piece.data = base + UserOffset_bytes(slot.place, part, slice);  // null + 0 when all is empty
   }
   return piece;
 }
