@@ -71,8 +71,10 @@ ZPP_HD BlockScale MakeScale(const QuantSpec& spec, uint32_t positive_bits, uint3
 }
 
 // Nearest integer, ties to even; |t| < 2^22. Adding 1.5 * 2^23 leaves the integer in the low bits.
+inline constexpr float kRoundingMagic = 12582912.0f;
+inline constexpr int32_t kRoundingBias = 0x4b400000;
 ZPP_HD int32_t RoundToInt(float t) {
-  return static_cast<int32_t>(BitsOf(t + 12582912.0f) - 0x4b400000u);
+  return static_cast<int32_t>(BitsOf(t + kRoundingMagic)) - kRoundingBias;
 }
 
 // Number of squares' midpoints that `magnitude`, an integer, reaches: the k whose k^2 is nearest,

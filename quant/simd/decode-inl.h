@@ -41,10 +41,7 @@ HWY_INLINE void DecodeBlock(T type, const QuantSpec& spec, float scale, const st
     const Values values(spec.code, scale);
     for (; i + kGroup <= elems; i += kGroup) {
       const Group group = values.At(codes + Values::Bytes(i));
-      std::byte* p = out + i * T::kBytes;
-      for (int64_t j = 0; j < kVecs; ++j) {
-        StoreF32<kStream>(type, group.v[j], p + j * kLanes * T::kBytes);
-      }
+      StoreGroup<kStream, false>(type, group, out + i * T::kBytes);
     }
   }
   for (; i < elems; ++i) {

@@ -82,17 +82,21 @@ HWY_INLINE void StoreHalves(VU halves, std::byte* p) {
   }
 }
 
-// As BF16FromF32.
-template <bool kStream>
-HWY_INLINE void StoreF32(BF16, VF v, std::byte* p) {
+// As BF16FromF32, in the upper halves of the lanes.
+template <bool kMayBeNaN>
+HWY_INLINE VU RoundToBF16(VF v) {
   const DU du;
   const VU bits = hn::BitCast(du, v);
-  const VU high = hn::ShiftRight<16>(bits);
-  const VU odd = hn::And(high, hn::Set(du, 1));
-  const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
-  const VU quiet = hn::Or(high, hn::Set(du, 0x40));
-  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
-  StoreHalves<kStream>(hn::IfThenElse(is_nan, quiet, rounded), p);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const VU rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
+  if constexpr (!kMayBeNaN) return rounded;
+  const VU quiet = hn::Or(bits, hn::Set(du, 0x00400000u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+}
+
+template <bool kStream>
+HWY_INLINE void StoreF32(BF16, VF v, std::byte* p) {
+  StoreHalves<kStream>(hn::ShiftRight<16>(RoundToBF16<true>(v)), p);
 }
 
 // As F16FromF32.
@@ -152,15 +156,6 @@ HWY_INLINE float LoadScale(ScaleType type, const std::byte* scales, int64_t bloc
   uint16_t half;
   std::memcpy(&half, scales + block * 2, 2);
   return CanonicalScale(static_cast<uint32_t>(half) << 16);
-}
-
-HWY_INLINE void StoreScale(ScaleType type, float scale, std::byte* scales, int64_t block) {
-  if (type == ScaleType::kF32) {
-    std::memcpy(scales + block * 4, &scale, 4);
-  } else {
-    const uint16_t half = BF16Scale(scale);
-    std::memcpy(scales + block * 2, &half, 2);
-  }
 }
 
 }  // namespace zpp::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Encode: range, scale and codes of one block after the other.
+// Encode: codes from values and scales, in batches of blocks that fit L1.
 #if defined(ZPP_QUANT_SIMD_ENCODE) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZPP_QUANT_SIMD_ENCODE
 #undef ZPP_QUANT_SIMD_ENCODE
@@ -9,89 +9,68 @@
 #include "quant/codec_kernels.h"
 #include "quant/simd/noise-inl.h"
 #include "quant/simd/pack-inl.h"
+#include "quant/simd/range-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zpp::HWY_NAMESPACE {
 
-// What one instance of the loops below is compiled for.
-template <Format kF, Code kC, Rounding kR>
-struct EncodeAs {
-  static constexpr Format kFormat = kF;
-  static constexpr Code kCode = kC;
-  static constexpr Rounding kRounding = kR;
-  // The parts of a spec that MakeScale looks at.
-  static constexpr QuantSpec Spec(ScaleType type) {
-    return {.format = kF, .code = kC, .rounding = kR, .scale_type = type};
-  }
-};
-
-constexpr int64_t kPrefetch_bytes = 4096;
-
-// As signed integers the greatest of all bit patterns is the largest positive float; as unsigned
-// ones the most negative float. Two integer maxima find both, and NaN with either sign.
-template <class T>
-HWY_INLINE BlockScale RangeOf(T type, const QuantSpec& spec, const std::byte* in, int64_t elems) {
-  const DI di;
-  const DU du;
-  VI signed0 = hn::Zero(di), signed1 = signed0;
-  VU unsigned0 = hn::Zero(du), unsigned1 = unsigned0;
-  for (int64_t i = 0; i < elems; i += 2 * kLanes) {
-    const std::byte* p = in + i * T::kBytes;
-    hwy::Prefetch(p + kPrefetch_bytes);
-    if constexpr (T::kBytes * 2 * kLanes > 64) hwy::Prefetch(p + kPrefetch_bytes + 64);
-    const VF a = LoadF32(type, p);
-    const VF b = LoadF32(type, p + kLanes * T::kBytes);
-    signed0 = hn::Max(signed0, hn::BitCast(di, a));
-    signed1 = hn::Max(signed1, hn::BitCast(di, b));
-    unsigned0 = hn::Max(unsigned0, hn::BitCast(du, a));
-    unsigned1 = hn::Max(unsigned1, hn::BitCast(du, b));
-  }
-  const int32_t greatest = hn::GetLane(hn::MaxOfLanes(di, hn::Max(signed0, signed1)));
-  const uint32_t negative = hn::GetLane(hn::MaxOfLanes(du, hn::Max(unsigned0, unsigned1)));
-  return MakeScale(spec, static_cast<uint32_t>(greatest),
-                   (negative >> 31) != 0 ? negative & 0x7fffffffu : 0u);
+// v + 1 where the mask is set.
+template <class M>
+HWY_INLINE VF AddOneIf(M mask, VF v) {
+  const VF one = hn::Set(DF(), 1.0f);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return VF{_mm512_mask_add_ps(v.raw, mask.raw, v.raw, one.raw)};
+#else
+  return hn::Add(v, hn::IfThenElseZero(mask, one));
+#endif
 }
 
-// As StochasticCode, in 32-bit lanes.
-template <class As>
-HWY_INLINE VI StochasticCodes(VF t, const float* uniform) {
+// As FloorRoot; magnitude <= 49.
+HWY_INLINE VF FloorRoots(VF magnitude) {
   const DF df;
-  const DI di;
-  const VF u = hn::LoadU(df, uniform);
+#if HWY_TARGET == HWY_AVX3_DL
+  alignas(64) static constexpr uint8_t kRoots[64] = {
+      0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4,
+      4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6,
+      6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7};
+  const __m512i floor = _mm512_cvttps_epi32(magnitude.raw);
+  const __m512i root = _mm512_permutexvar_epi8(floor, _mm512_load_si512(kRoots));
+  return hn::ConvertTo(df, VI{root});
+#else
+  VF root = hn::Zero(df);
+  for (int k = 1; k <= 7; ++k) {
+    root = AddOneIf(hn::Ge(magnitude, hn::Set(df, static_cast<float>(k * k))), root);
+  }
+  return root;
+#endif
+}
+
+// As StochasticCode, but still a float.
+template <class As>
+HWY_INLINE VF StochasticCodes(VF t, VF uniform) {
+  const DF df;
   const VF top = hn::Set(df, TopLevel(As::Spec(ScaleType::kBF16)));
   const VF clamped = hn::Max(hn::Min(t, top), hn::Neg(top));
   if constexpr (As::kCode == Code::kLinear) {
-    const VI nearest = hn::NearestInt(clamped);
-    const VF back = hn::ConvertTo(df, nearest);
-    const VI above = hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(back, clamped)));  // -1 or 0
-    const VI floor = hn::Add(nearest, above);
-    const VF fraction = hn::Sub(clamped, hn::ConvertTo(df, floor));
-    return hn::Sub(floor, hn::VecFromMask(di, hn::RebindMask(di, hn::Lt(u, fraction))));
+    const VF floor = hn::Floor(clamped);
+    return AddOneIf(hn::Lt(uniform, hn::Sub(clamped, floor)), floor);
   } else {
     const VF magnitude = hn::Abs(clamped);
-    VI root = hn::Zero(di);
-    for (int k = 1; k <= 7; ++k) {
-      const auto reached = hn::Ge(magnitude, hn::Set(df, static_cast<float>(k * k)));
-      root = hn::Sub(root, hn::VecFromMask(di, hn::RebindMask(di, reached)));
-    }
-    const VF base = hn::ConvertTo(df, root);
-    const VF gap = hn::Add(hn::Add(base, base), hn::Set(df, 1.0f));
-    const VF rest = hn::Sub(magnitude, hn::Mul(base, base));
-    const auto up = hn::RebindMask(di, hn::Lt(hn::Mul(u, gap), rest));
-    const VI code = hn::Sub(root, hn::VecFromMask(di, up));
-    const VI sign = hn::BroadcastSignBit(hn::BitCast(di, clamped));
-    return hn::Sub(hn::Xor(code, sign), sign);
+    const VF root = FloorRoots(magnitude);
+    const VF gap = hn::Add(hn::Add(root, root), hn::Set(df, 1.0f));
+    const VF rest = hn::Sub(magnitude, hn::Mul(root, root));
+    return hn::CopySignToAbs(AddOneIf(hn::Lt(hn::Mul(uniform, gap), rest), root), clamped);
   }
 }
 
+// Codes, or with the sqrt code and nearest rounding levels, in the low bytes: see RoundToInt.
 template <class As, class T>
 HWY_INLINE VI CodesAt(T type, const std::byte* in, VF inverse, const float* uniform) {
-  const VF t = hn::Mul(LoadF32(type, in), inverse);
-  if constexpr (As::kRounding == Rounding::kNearest) {
-    return hn::NearestInt(t);
-  } else {
-    return StochasticCodes<As>(t, uniform);
+  VF t = hn::Mul(LoadF32(type, in), inverse);
+  if constexpr (As::kRounding == Rounding::kStochastic) {
+    t = StochasticCodes<As>(t, hn::LoadU(DF(), uniform));
   }
+  return hn::BitCast(DI(), hn::Add(t, hn::Set(DF(), kRoundingMagic)));
 }
 
 // Codes of `elems` elements, a multiple of kStep.
@@ -122,52 +101,89 @@ constexpr int64_t CodeBytes(int64_t elems) {
   return As::kFormat == Format::kInt8 ? elems : (elems + 1) / 2;
 }
 
-// One block whose length is a multiple of kStep. Returns its scale.
+// Codes of one block whose length is a multiple of kStep.
 template <class As, class T>
-HWY_INLINE float EncodeBlock(T type, ScaleType scale_type, const std::byte* in, int64_t elems,
-                             const float* uniform, std::byte* codes) {
-  const BlockScale scale = RangeOf(type, As::Spec(scale_type), in, elems);
-  if (HWY_UNLIKELY(scale.inverse == 0.0f)) {
+HWY_INLINE void EncodeBlock(T type, const std::byte* in, int64_t elems, float inverse,
+                            const float* uniform, std::byte* codes) {
+  if (HWY_UNLIKELY(inverse == 0.0f)) {
     std::memset(codes, 0, static_cast<size_t>(CodeBytes<As>(elems)));
   } else {
-    EncodeCodes<As>(type, in, elems, scale.inverse, uniform, codes);
+    EncodeCodes<As>(type, in, elems, inverse, uniform, codes);
   }
-  return scale.scale;
 }
 
-// Any other length: through buffers, padded with zeros, which change no range.
+// A vector being encoded: where its blocks and their codes lie.
 template <class As, class T>
-HWY_NOINLINE float EncodePadded(T type, ScaleType scale_type, const std::byte* in, int64_t elems,
-                                const float* uniform, std::byte* codes) {
-  alignas(64) std::byte values[(kMaxBlock_elems + kStep) * 4];
-  alignas(64) std::byte padded[kMaxBlock_elems + kStep];
-  const int64_t rounded = (elems + kStep - 1) / kStep * kStep;
-  std::memcpy(values, in, static_cast<size_t>(elems * T::kBytes));
-  std::memset(values + elems * T::kBytes, 0, static_cast<size_t>((rounded - elems) * T::kBytes));
-  const float scale = EncodeBlock<As>(type, scale_type, values, rounded, uniform, padded);
-  std::memcpy(codes, padded, static_cast<size_t>(CodeBytes<As>(elems)));
-  return scale;
-}
+class BlockEncoder {
+ public:
+  BlockEncoder(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise)
+      : block_elems_(spec.block_elems),
+        scale_type_(spec.scale_type),
+        in_(static_cast<const std::byte*>(in.data)),
+        out_(out),
+        first_elem_(noise.first_elem) {
+    if constexpr (kNoisy) keys_.Set(noise);
+  }
+
+  // `count` whole blocks from `first` on, at most kMaxBatch. All ranges first, all scales at once,
+  // then the codes: no block waits for the divisions of its own scale.
+  void Batch(int64_t first, int64_t count) {
+    RangesOf(T(), in_ + first * BlockBytes(), block_elems_, count, ranges_);
+    MakeScales<As>(scale_type_, ranges_, count, scales_, inverses_);
+    StoreScales(scale_type_, scales_, count, out_.scales, first);
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t at = (first + b) * block_elems_;
+      EncodeBlock<As>(T(), in_ + at * T::kBytes, block_elems_, inverses_[b],
+                      NoiseFrom(at, block_elems_), out_.codes + CodeBytes<As>(at));
+    }
+  }
+
+  // A block of any length: through buffers, padded with zeros, which change no range.
+  void Padded(int64_t block, int64_t elems) {
+    const int64_t at = block * block_elems_;
+    const int64_t rounded = (elems + kStep - 1) / kStep * kStep;
+    alignas(64) std::byte values[(kMaxBlock_elems + kStep) * T::kBytes];
+    alignas(64) std::byte codes[kMaxBlock_elems + kStep];
+    std::memcpy(values, in_ + at * T::kBytes, static_cast<size_t>(elems * T::kBytes));
+    std::memset(values + elems * T::kBytes, 0, static_cast<size_t>((rounded - elems) * T::kBytes));
+    RangesOf(T(), values, rounded, 1, ranges_);
+    const BlockScale scale =
+        MakeScale(As::Spec(scale_type_), ranges_.positive[0], ranges_.negative[0]);
+    StoreScales(scale_type_, &scale.scale, 1, out_.scales, block);
+    EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes);
+    std::memcpy(out_.codes + CodeBytes<As>(at), codes, static_cast<size_t>(CodeBytes<As>(elems)));
+  }
+
+ private:
+  static constexpr bool kNoisy = As::kRounding == Rounding::kStochastic;
+  int64_t BlockBytes() const { return block_elems_ * T::kBytes; }
+
+  HWY_INLINE const float* NoiseFrom(int64_t at, int64_t elems) {
+    if constexpr (!kNoisy) return uniforms_;
+    return FillNoise(first_elem_ + static_cast<uint64_t>(at), elems, keys_, uniforms_);
+  }
+
+  const int64_t block_elems_;
+  const ScaleType scale_type_;
+  const std::byte* const in_;
+  const PayloadOut out_;
+  const uint64_t first_elem_;
+  PhiloxKeys keys_;
+  Ranges ranges_;
+  alignas(64) float scales_[kMaxBatch];
+  alignas(64) float inverses_[kMaxBatch];
+  alignas(64) float uniforms_[kNoisy ? kMaxBlock_elems + kStep + 2 * kNoiseGroup_elems : 1];
+};
 
 template <class As, class T>
 void EncodeLoop(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
-  constexpr bool kNoisy = As::kRounding == Rounding::kStochastic;
-  alignas(64) float buffer[kNoisy ? kMaxBlock_elems + kStep + 2 * kNoiseGroup_elems : 1];
-  const float* uniform = buffer;
-  const std::byte* data = static_cast<const std::byte*>(in.data);
-  int64_t block = 0;
-  for (int64_t at = 0; at < in.elems; at += spec.block_elems, ++block) {
-    const int64_t elems = std::min<int64_t>(spec.block_elems, in.elems - at);
-    const std::byte* values = data + at * T::kBytes;
-    std::byte* codes = out.codes + CodeBytes<As>(at);
-    if constexpr (kNoisy) {
-      const int64_t padded = (elems + kStep - 1) / kStep * kStep;
-      uniform = FillNoise(noise.first_elem + static_cast<uint64_t>(at), padded, noise, buffer);
-    }
-    const float scale = elems % kStep == 0
-                            ? EncodeBlock<As>(T(), spec.scale_type, values, elems, uniform, codes)
-                            : EncodePadded<As>(T(), spec.scale_type, values, elems, uniform, codes);
-    StoreScale(spec.scale_type, scale, out.scales, block);
+  BlockEncoder<As, T> encoder(spec, in, out, noise);
+  const int64_t block_elems = spec.block_elems;
+  const int64_t blocks = block_elems % kStep == 0 ? in.elems / block_elems : 0;
+  const int64_t batch = std::clamp<int64_t>(kBatch_elems / block_elems, 1, kMaxBatch);
+  for (int64_t b = 0; b < blocks; b += batch) encoder.Batch(b, std::min(batch, blocks - b));
+  for (int64_t b = blocks; b * block_elems < in.elems; ++b) {
+    encoder.Padded(b, std::min(block_elems, in.elems - b * block_elems));
   }
 }
 

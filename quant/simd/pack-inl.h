@@ -17,7 +17,8 @@ using DBU = hn::Repartition<uint8_t, DF>;
 using VB = hn::Vec<DB>;
 constexpr int64_t kStep = 4 * kLanes;
 
-// The low bytes of four registers, in order. Every lane is in -128..127.
+// The low bytes of four registers, in order. Every lane is an integer in -128..127 plus
+// kRoundingBias.
 HWY_INLINE VB PackBytes(VI a, VI b, VI c, VI d) {
 #if HWY_TARGET == HWY_AVX3_DL
   alignas(64) static constexpr uint8_t kPick[64] = {
@@ -27,7 +28,13 @@ HWY_INLINE VB PackBytes(VI a, VI b, VI c, VI d) {
   const __m512i ab = _mm512_permutex2var_epi8(a.raw, pick, b.raw);
   const __m512i cd = _mm512_permutex2var_epi8(c.raw, pick, d.raw);
   return VB{_mm512_inserti64x4(ab, _mm512_castsi512_si256(cd), 1)};
-#elif HWY_TARGET == HWY_AVX3
+#else
+  const VI bias = hn::Set(DI(), kRoundingBias);
+  a = hn::Sub(a, bias);
+  b = hn::Sub(b, bias);
+  c = hn::Sub(c, bias);
+  d = hn::Sub(d, bias);
+#if HWY_TARGET == HWY_AVX3
   const __m512i packed =
       _mm512_packs_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, d.raw));
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -37,7 +44,7 @@ HWY_INLINE VB PackBytes(VI a, VI b, VI c, VI d) {
       _mm256_packs_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, d.raw));
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   return VB{_mm256_permutevar8x32_epi32(packed, order)};
-#elif HWY_ARCH_X86
+#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
   return VB{_mm_packs_epi16(_mm_packs_epi32(a.raw, b.raw), _mm_packs_epi32(c.raw, d.raw))};
 #else
   const hn::Rebind<int8_t, DF> d8;
@@ -48,6 +55,7 @@ HWY_INLINE VB PackBytes(VI a, VI b, VI c, VI d) {
   hn::StoreU(hn::DemoteTo(d8, d), d8, bytes + 3 * kLanes);
   return hn::LoadU(DB(), bytes);
 #endif
+#endif  // HWY_AVX3_DL
 }
 
 // Codes in bytes -> kStep / 2 bytes of nibbles, the even element in the low one.

@@ -21,10 +21,10 @@ HWY_INLINE Group Add(const Group& a, const Group& b) {
 
 template <bool kStream, class T>
 HWY_INLINE void StoreQuotient(T type, Group sum, VF divisor, bool divide, std::byte* p) {
-  for (int64_t j = 0; j < kVecs; ++j) {
-    const VF v = divide ? hn::Div(sum.v[j], divisor) : sum.v[j];
-    StoreF32<kStream>(type, v, p + j * kLanes * T::kBytes);
+  if (divide) {
+    for (int64_t j = 0; j < kVecs; ++j) sum.v[j] = hn::Div(sum.v[j], divisor);
   }
+  StoreGroup<kStream, true>(type, sum, p);
 }
 
 // One element of any operand, for tails.

@@ -21,7 +21,30 @@ struct Group {
   VF v[kVecs];
 };
 
-// kBytes is what kGroup elements take; bytes(e) what e elements take, e a multiple of kGroup.
+// kMayBeNaN = false: at most the NaN that scales have, which plain rounding keeps.
+template <bool kStream, bool kMayBeNaN, class T>
+HWY_INLINE void StoreGroup(T type, const Group& group, std::byte* p) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (std::is_same_v<T, BF16>) {
+    alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                        23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                        45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    const __m512i packed =
+        _mm512_permutex2var_epi16(RoundToBF16<kMayBeNaN>(group.v[0]).raw, _mm512_load_si512(kUpper),
+                                  RoundToBF16<kMayBeNaN>(group.v[1]).raw);
+    if constexpr (kStream) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(p), packed);
+    } else {
+      _mm512_storeu_si512(p, packed);
+    }
+    return;
+  }
+#endif
+  for (int64_t j = 0; j < kVecs; ++j)
+    StoreF32<kStream>(type, group.v[j], p + j * kLanes * T::kBytes);
+}
+
+// Bytes(e) of the classes below is what the codes of e elements take, e a multiple of kGroup.
 struct PlainValues {
   template <class T>
   static HWY_INLINE Group Load(T type, const std::byte* p) {
