@@ -53,6 +53,8 @@ Fd& Fd::operator=(Fd&& other) noexcept {
   return *this;
 }
 
+bool Fd::valid() const { return fd_ >= 0 && generation_ == ForkGeneration(); }
+
 void Fd::Reset() {
   const int fd = std::exchange(fd_, -1);
   if (fd < 0 || generation_ != ForkGeneration()) return;

@@ -16,7 +16,8 @@ class Fd {
   ~Fd() { Reset(); }
 
   int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
+  // False in a forked child, where it has been closed.
+  bool valid() const;
   void Reset();
 
  private:
