@@ -230,15 +230,18 @@ Work Communicator::StartBarrier(const CallOptions& call) {
 Result<Plan> Communicator::Explain(CollectiveKind kind, DType dtype, int64_t elems,
                                    const CallOptions& call, int root) {
   ZPP_ASSIGN_OR_RETURN(const CallArguments args,
-                       CheckShape(impl_->CallerOf(call), {kind, dtype, elems, root}));
+                       CheckShape(impl_->CallerOf(call),
+                                  {.kind = kind, .dtype = dtype, .elems = elems, .root = root}));
   ZPP_ASSIGN_OR_RETURN(const auto prepared, impl_->PlanFor(args, call));
   return prepared->plan;
 }
 
 Result<std::vector<int64_t>> Communicator::PlannedBytes(CollectiveKind kind, DType dtype,
-                                                        int64_t elems, const CallOptions& call) {
+                                                        int64_t elems, const CallOptions& call,
+                                                        int root) {
   ZPP_ASSIGN_OR_RETURN(const CallArguments args,
-                       CheckShape(impl_->CallerOf(call), kind, dtype, elems));
+                       CheckShape(impl_->CallerOf(call),
+                                  {.kind = kind, .dtype = dtype, .elems = elems, .root = root}));
   ZPP_ASSIGN_OR_RETURN(const auto prepared, impl_->PlanFor(args, call));
   return SentBytes(prepared->plan, prepared->parts, prepared->pipeline.chunks,
                    impl_->topology().tiers());

@@ -201,12 +201,12 @@ void PlanWalker::AddSends(const Message& message) {
     const Piece first = map_.At(message.data, run.first, e.chunk);
     return std::pair(first.data, map_.RunBytes(message.data, run.first, run.count, e.chunk));
   };
-  ForRuns(
-      *prepared_, message, e.chunk, at, [&](int64_t piece, const std::byte* data, size_t bytes) {
-        const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece, prepared_->plan.rank});
-        sends_.push_back({message.peer, tag, {data, bytes}});
-        send_tiers_.push_back(message.tier);
-      });
+  ForRuns(*prepared_, message, e.chunk, at,
+          [&](int64_t piece, const std::byte* data, size_t bytes) {
+            const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece});
+            sends_.push_back({message.peer, tag, {data, bytes}});
+            send_tiers_.push_back(message.tier);
+          });
 }
 
 void PlanWalker::AddReceives(const Message& message) {
@@ -216,7 +216,7 @@ void PlanWalker::AddReceives(const Message& message) {
                      map_.RunBytes(message.data, run.first, run.count, e.chunk));
   };
   ForRuns(*prepared_, message, e.chunk, at, [&](int64_t piece, std::byte* data, size_t bytes) {
-    const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece, message.peer});
+    const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece});
     recvs_.push_back({message.peer, tag, {data, bytes}});
   });
 }

@@ -25,10 +25,6 @@ Status CheckWritten(const Plan& plan) {
 }
 
 Status CheckLimits(const Plan& plan, int chunks) {
-  if (plan.world > kMaxTagWorld) {
-    return InvalidArgument("a collective takes at most " + std::to_string(kMaxTagWorld) +
-                           " ranks, this one has " + std::to_string(plan.world));
-  }
   if (static_cast<int64_t>(plan.stages.size()) > kMaxTagStages || chunks > kMaxTagChunks) {
     return Internal("a plan has more stages or chunks than a tag can tell apart");
   }
