@@ -1,6 +1,5 @@
 #include "cli/bw_command.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,19 +9,10 @@
 #include "cli/bw_rank.h"
 #include "cli/json_file.h"
 #include "cli/launcher.h"
+#include "collectives/bootstrap/launch_env.h"
 
 namespace zpp::cli {
 namespace {
-
-// Whether a launcher started this process as one rank of several.
-bool Launched() {
-  for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                           "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return true;
-  }
-  return false;
-}
 
 // This process's arguments, without its name.
 std::vector<std::string> OwnArguments() {
@@ -41,16 +31,22 @@ int LaunchRanks(const BwArgs& args, const BwFlags& flags) {
   return Launch(spec);
 }
 
-int RunBw(const BwFlags& flags) {
-  const Result<BwArgs> args = ResolveBw(flags, Launched());
-  if (!args.ok()) {
-    // A reader of standard output is promised JSON, whatever happens.
-    if (flags.json == "-") {
-      static_cast<void>(WriteJson("-", ErrorJson(flags.collective, args.status().message())));
-    }
-    return Report(args.status());
+int ReportBadInput(const Status& status, const BwFlags& flags) {
+  // A reader of standard output is promised JSON, whatever happens.
+  if (flags.json == "-") {
+    static_cast<void>(WriteJson("-", ErrorJson(flags.collective, status.message())));
   }
-  return args->ranks > 0 ? LaunchRanks(*args, flags) : RunBwRank(*args);
+  return Report(status);
+}
+
+int RunBw(const BwFlags& flags) {
+  const Result<LaunchEnv> launched = ReadLaunchEnv();
+  const bool alone = launched.status().code() == StatusCode::kNotFound;
+  const Result<BwArgs> args = ResolveBw(flags, !alone);
+  if (!args.ok()) return ReportBadInput(args.status(), flags);
+  if (args->ranks > 0) return LaunchRanks(*args, flags);
+  if (!launched.ok()) return ReportBadInput(launched.status(), flags);
+  return RunBwRank(*args, launched->rank);
 }
 
 void AddSizeFlags(CLI::App& app, BwFlags* f) {

@@ -75,16 +75,6 @@ void ExitOnSignal(const BwArgs& args, bool writes, int signal) {
   _exit(128 + signal);
 }
 
-// Rank 0 in every launcher's words; when none says so, it is not ours to write.
-bool MayBeRankZero() {
-  for (const char* name :
-       {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr) return std::string_view(value) == "0";
-  }
-  return true;
-}
-
 }  // namespace
 
 Status MeasureAll(const BwArgs& args, const Values& values, Communicator& comm, BwReport* report) {
@@ -103,8 +93,8 @@ Status MeasureAll(const BwArgs& args, const Values& values, Communicator& comm, 
   return {};
 }
 
-int RunBwRank(const BwArgs& args) {
-  const bool writes = MayBeRankZero();
+int RunBwRank(const BwArgs& args, int rank) {
+  const bool writes = rank == 0;
   InterruptWatch interrupts;
   interrupts.OnSignal([&](int signal) { ExitOnSignal(args, writes, signal); });
   BwReport report;
@@ -126,8 +116,8 @@ int RunBwRank(const BwArgs& args) {
   interrupts.OnSignal({});
   if (status.ok()) status = comm.Shutdown(Deadline::In(args.timeout_s));
   const int code = conclude(status);
-  if (code == kExitOk && report.wrong() != 0) return kExitFailed;
-  return interrupts.signal() != 0 ? 128 + interrupts.signal() : code;
+  if (interrupts.signal() != 0) return 128 + interrupts.signal();
+  return code != kExitOk || report.wrong() != 0 ? kExitFailed : kExitOk;
 }
 
 }  // namespace zpp::cli

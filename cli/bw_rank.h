@@ -8,9 +8,9 @@
 
 namespace zpp::cli {
 
-// Connects as the launcher's variables say, measures, and lets rank 0 print the table and write the
-// JSON. Returns the exit code.
-int RunBwRank(const BwArgs& args);
+// Connects as the launcher's variables say (they name `rank` too), measures, and lets rank 0 print
+// the table and write the JSON. Returns the exit code.
+int RunBwRank(const BwArgs& args, int rank);
 
 // The part that needs only a communicator; rank 0 prints (to standard error when the JSON goes to
 // standard output). The report holds what was finished when the Status is bad.

@@ -56,6 +56,7 @@ void SetRankVariables(int rank, int world, int port) {
   set("GROUP_RANK", 0);
   set("MASTER_PORT", port);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
+  unsetenv(std::string(Describe(EnvVar::kCommId).name).c_str());  // it would lead elsewhere
 }
 
 [[noreturn]] void BecomeRank(const LaunchSpec& spec, int rank, int messages_fd, pid_t parent) {
