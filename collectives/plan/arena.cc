@@ -10,22 +10,22 @@ namespace internal {
 
 std::vector<SlotLife> SlotLives(const Plan& plan) {
   std::vector<SlotLife> lives(plan.slots.size());
-  int stage = 0;
-  auto touch = [&](const Span& span) {
+  auto touch = [&](const Span& span, int moment) {
     SlotLife& life = lives[span.slot];
-    life.begin = std::min(life.begin, stage);
-    life.end = std::max(life.end, stage);
+    life.begin = std::min(life.begin, moment);
+    life.end = std::max(life.end, moment);
   };
-  for (; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    const Stage from = plan.Begin(static_cast<size_t>(stage));
-    const Stage to = plan.stages[static_cast<size_t>(stage)];
+  for (size_t k = 0; k < plan.stages.size(); ++k) {
+    const Stage from = plan.Begin(k), to = plan.stages[k];
+    const int before = static_cast<int>(2 * k), exchange = before + 1;
     for (uint32_t o = from.during_end; o < to.during_end; ++o) {
       const Op& op = plan.ops[o];
-      touch(op.out);
-      for (uint32_t q = 0; q < op.num_in; ++q) touch(plan.inputs[op.first_in + q]);
+      const int moment = o < to.before_end ? before : exchange;
+      touch(op.out, moment);
+      for (uint32_t q = 0; q < op.num_in; ++q) touch(plan.inputs[op.first_in + q], moment);
     }
-    for (uint32_t m = from.sends_end; m < to.sends_end; ++m) touch(plan.sends[m].data);
-    for (uint32_t m = from.recvs_end; m < to.recvs_end; ++m) touch(plan.recvs[m].data);
+    for (uint32_t m = from.sends_end; m < to.sends_end; ++m) touch(plan.sends[m].data, exchange);
+    for (uint32_t m = from.recvs_end; m < to.recvs_end; ++m) touch(plan.recvs[m].data, exchange);
   }
   return lives;
 }
@@ -57,7 +57,7 @@ int64_t FirstFit(const std::vector<Placed>& placed, const internal::SlotLife& li
   return at;
 }
 
-// Slots that begin at one stage and end at one stage (the receives of a hop) are placed as one
+// Slots that begin and end together (the receives of a hop) are placed as one
 // block, so that a plan of thousands of receives costs no quadratic search.
 struct Group {
   internal::SlotLife life;

@@ -9,7 +9,8 @@
 
 namespace zpp::internal {
 
-// Stages from the first write to the last use, both included. end -1: never used.
+// Moments from the first write to the last use, both included: 2k for the ops before the exchange
+// of stage k, 2k+1 for the exchange and the ops during it. end -1: never used.
 struct SlotLife {
   int begin = std::numeric_limits<int>::max();
   int end = -1;
