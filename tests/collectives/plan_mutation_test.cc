@@ -187,7 +187,8 @@ std::vector<std::unique_ptr<Original>> MakeOriginals() {
 }
 
 // "" or how an accepted mutant differs from its original.
-std::string RunMutant(const Original& o, const std::vector<Plan>& plans, const Proof& proof) {
+std::string RunMutant(const Original& o, const std::vector<Plan>& plans, const Proof& proof,
+                      bool in_place) {
   for (const Plan& plan : plans) {
     for (int c = 0; c < kPipeline.chunks; ++c) {
       const Arena arena = AssignArena(plan, o.c.parts, c, kPipeline.chunks);
@@ -196,7 +197,7 @@ std::string RunMutant(const Original& o, const std::vector<Plan>& plans, const P
     }
   }
   const test::Outcome outcome =
-      test::Interpret(plans, o.c.request, o.c.parts, o.inputs, {kPipeline, 2, false});
+      test::Interpret(plans, o.c.request, o.c.parts, o.inputs, {kPipeline, 2, in_place});
   if (!outcome.fault.empty()) return outcome.fault;
   if (outcome.output != o.output) return "it runs to other bits";
   return outcome.tier_bytes == proof.tier_bytes ? "" : "it sends other bytes than proven";
@@ -212,12 +213,14 @@ TEST(PlanMutationTest, WhatTheCheckerAcceptsRunsToTheSameBits) {
     const Original& o = *originals[static_cast<size_t>(i) % originals.size()];
     std::vector<Plan> plans = o.plans;
     mutator.Mutate(plans[static_cast<size_t>(mutator.Pick(plans.size()))]);
-    const Proof proof = Check(plans, o.c.request, o.c.parts, {.chunks = kPipeline.chunks});
+    const bool in_place = i % 3 == 0 && o.c.request.kind != CollectiveKind::kAllToAll;
+    const Proof proof =
+        Check(plans, o.c.request, o.c.parts, {.in_place = in_place, .chunks = kPipeline.chunks});
     if (!proof.ok() || !CheckProgress(plans, pipelines).empty()) {
       ++rejected;
       continue;
     }
-    ASSERT_EQ(RunMutant(o, plans, proof), "")
+    ASSERT_EQ(RunMutant(o, plans, proof, in_place), "")
         << "mutant " << i << " of " << CollectiveName(o.c.request.kind);
   }
   RecordProperty("rejected", rejected);
