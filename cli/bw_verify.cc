@@ -23,7 +23,7 @@ double RelativeRounding(DType dtype) {
     case DType::kF16:
       return 0x1p-11;
     case DType::kBF16:
-      return 0x1p-9;
+      return 0x1p-8;
     case DType::kF32:
     case DType::kByte:
       return kRoundF32;
@@ -51,9 +51,14 @@ void QuantizeBlock(const QuantSpec& spec, std::span<double> value, std::span<dou
     std::fill(value.begin(), value.end(), std::numeric_limits<double>::quiet_NaN());
     return;
   }
-  const double reach = std::min<double>(largest, std::numeric_limits<float>::max());
-  const double step = ErrorBound(spec, std::nextafter(static_cast<float>(reach), INFINITY));
-  for (double& b : bound) b += step * (1 + 1e-6);
+  const float reach =
+      static_cast<float>(std::min<double>(largest, std::numeric_limits<float>::max()));
+  // The bound follows the scale, which is rounded to bf16: between two magnitudes it may be higher
+  // than at the upper one.
+  const bool known = std::all_of(bound.begin(), bound.end(), [](double b) { return b == 0; });
+  const double step =
+      static_cast<double>(ErrorBound(spec, reach)) * (known ? 1 + 1e-6 : 1 + 0x1p-5);
+  for (double& b : bound) b += step;
 }
 
 void Quantize(const QuantSpec& spec, Estimate* x) {
@@ -109,7 +114,7 @@ Estimate Reduced(const Question& q, const Values& values, int64_t first, int64_t
       const Domain& domain = topology.Get(tier + 1, id);
       std::vector<const Estimate*> terms;
       for (const int32_t child : domain.children) {
-        if (domain.children.size() > 1) Quantize(q.hops.reduce[tier], &level[child]);
+        if (domain.children.size() > 1) Quantize(q.hop[tier], &level[child]);
         terms.push_back(&level[child]);
       }
       above.push_back(terms.size() > 1 ? Sum(terms) : *terms[0]);
@@ -156,6 +161,13 @@ struct Piece {
   int64_t out_first;  // where the part begins in `out`
 };
 
+// The grid that an all-reduce cuts its parts on when it compresses; without blocks any cut will do.
+int64_t GridOf(const Question& q) {
+  int64_t grid = 64 / SizeOf(q.gather.compressed() ? DType::kF32 : q.gather.plain);
+  for (const QuantSpec& spec : q.hop) grid = std::max<int64_t>(grid, spec.block_elems);
+  return std::max<int64_t>(grid, q.gather.block_elems);
+}
+
 std::vector<Piece> PiecesOf(const Question& q) {
   const int world = q.topology->world();
   const int64_t share = q.count / world;
@@ -168,7 +180,7 @@ std::vector<Piece> PiecesOf(const Question& q) {
       pieces.push_back({0, q.rank * share, share, 0});
       break;
     case CollectiveKind::kAllReduce: {
-      const Partition parts = Partition::Even(q.count, world, q.hops.grid_elems());
+      const Partition parts = Partition::Even(q.count, world, GridOf(q));
       const int64_t offset = parts.Offset(static_cast<PartId>(q.rank));
       pieces.push_back({0, offset, parts.Elems(static_cast<PartId>(q.rank)), offset});
       break;
@@ -192,33 +204,13 @@ Estimate Expected(const Question& q, const Values& values, const Piece& piece, i
   Estimate want = reduces ? Reduced(q, values, first, elems)
                           : Exact(values, piece.source_rank, first, elems, 1);
   const bool gathers = q.kind == CollectiveKind::kAllReduce || q.kind == CollectiveKind::kAllGather;
-  const bool recodes = gathers && q.hops.gather.compressed() && q.topology->world() > 1;
-  if (recodes) Quantize(q.hops.gather, &want);
+  const bool recodes = gathers && q.gather.compressed() && q.topology->world() > 1;
+  if (recodes) Quantize(q.gather, &want);
   if (reduces || recodes) AddRounding(values.dtype(), &want);
   return want;
 }
 
 }  // namespace
-
-int64_t Hops::grid_elems() const {
-  int64_t grid = std::max<int64_t>(1, gather.block_elems);
-  for (const QuantSpec& spec : reduce) grid = std::max<int64_t>(grid, spec.block_elems);
-  return grid;
-}
-
-Hops HopsOf(const CollectivePolicy& policy, const Topology& topology, DType dtype) {
-  const auto on_wire = [&](const QuantSpec& spec) {
-    return spec.compressed() && topology.world() > 1 ? spec : QuantSpec::None(dtype);
-  };
-  const bool one_tier = topology.tiers() == 1;
-  Hops hops;
-  for (int tier = 0; tier < topology.tiers(); ++tier) {
-    const bool inside = tier == 0 && !policy.flat;
-    hops.reduce.push_back(on_wire(inside ? policy.intra : policy.inter));
-  }
-  hops.gather = on_wire(one_tier && !policy.flat ? policy.intra : policy.inter);
-  return hops;
-}
 
 Verdict Judge(const Question& question, const Values& values, ConstVec out) {
   Verdict verdict;
