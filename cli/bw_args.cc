@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 
+#include "cli/data_file.h"
 #include "cli/json_file.h"
 #include "cli/parse.h"
 
@@ -121,6 +123,18 @@ Status ResolveTimes(const BwFlags& flags, BwArgs* args) {
   return {};
 }
 
+// Without a word about sizes, a file is sent as it is. A file that cannot be read is found here,
+// once.
+Result<std::vector<int64_t>> SizesAndData(const BwFlags& flags, DType dtype) {
+  ZPP_ASSIGN_OR_RETURN(std::vector<int64_t> sizes, ResolveSizes(flags));
+  if (flags.data.empty()) return sizes;
+  ZPP_ASSIGN_OR_RETURN(const DataFile file, DataFile::Open(flags.data, dtype));
+  const bool asked = !flags.min_size.empty() || !flags.max_size.empty() || flags.factor ||
+                     !flags.one_size.empty() || flags.all_sizes;
+  if (!asked) sizes = {file.elems() * SizeOf(dtype)};
+  return sizes;
+}
+
 // Input, output and, per rank, about as much again on the wire.
 Status CheckMemory(const BwArgs& args) {
   const double physical =
@@ -183,13 +197,13 @@ Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched) {
   ZPP_RETURN_IF_ERROR(ResolvePolicy(flags, &args));
   ZPP_RETURN_IF_ERROR(ResolveRanks(flags, launched, &args));
   ZPP_RETURN_IF_ERROR(ResolveTimes(flags, &args));
-  ZPP_ASSIGN_OR_RETURN(args.sizes_bytes, ResolveSizes(flags));
+  args.data = flags.data;
+  ZPP_ASSIGN_OR_RETURN(args.sizes_bytes, SizesAndData(flags, args.dtype));
   ZPP_RETURN_IF_ERROR(CheckMemory(args));
   if (!flags.chunk.empty()) {
     ZPP_ASSIGN_OR_RETURN(args.chunk_bytes, ParseSize("--chunk", flags.chunk));
   }
   if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(flags.json));
-  args.data = flags.data;
   args.explain = flags.explain;
   args.report_gbits = flags.report_gbits;
   args.json = flags.json;

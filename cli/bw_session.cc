@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "collectives/encoding_choice.h"
+
 namespace zpp::cli {
 namespace {
 
@@ -153,14 +155,16 @@ Status BwSession::IterateAll(std::vector<Mode>* modes, int64_t count) {
 Status BwSession::VerifyOnce(Mode* mode, int64_t count) {
   Poison(count);
   ZPP_RETURN_IF_ERROR(TimeOnce(mode, count));
+  const ChoiceArgs choice_args{&mode->policy, &comm_.topology(), args_.kind, args_.dtype, count};
+  const EncodingChoice choice = ChooseEncodings(choice_args);
   const Topology flattened = comm_.topology().Flattened();
-  const Topology& topology = mode->policy.flat ? flattened : comm_.topology();
-  const Question question{.topology = &topology,
+  const Question question{.topology = choice.flat ? &flattened : &comm_.topology(),
                           .kind = args_.kind,
                           .op = args_.op,
                           .rank = comm_.rank(),
                           .count = count,
-                          .hops = HopsOf(mode->policy, topology, args_.dtype)};
+                          .hop = choice.hop,
+                          .gather = choice.gather};
   const Vec out = Output(count);
   mode->verdict = Judge(question, values_, {out.dtype, out.data, out.elems});
   return {};

@@ -11,21 +11,14 @@
 
 namespace zpp::cli {
 
-// The encodings that a policy comes down to on a topology.
-struct Hops {
-  std::vector<QuantSpec> reduce;  // per tier, innermost first
-  QuantSpec gather;
-  int64_t grid_elems() const;  // the largest block, 1 when nothing is compressed
-};
-Hops HopsOf(const CollectivePolicy& policy, const Topology& topology, DType dtype);
-
 struct Question {
-  const Topology* topology = nullptr;
+  const Topology* topology = nullptr;  // flattened for a flat collective
   CollectiveKind kind = CollectiveKind::kAllGather;
   ReduceOp op = ReduceOp::kSum;
   int rank = 0;
-  int64_t count = 0;  // elements of the whole vector
-  Hops hops;
+  int64_t count = 0;           // elements of the whole vector
+  std::vector<QuantSpec> hop;  // what each tier of a reduction carries, innermost first
+  QuantSpec gather;            // what a gather carries
 };
 
 struct Verdict {
