@@ -7,6 +7,7 @@
 
 #include "quant/codec_kernels.h"
 #include "quant/codec_stats.h"
+#include "quant/codec_tile.h"
 
 namespace zpp {
 namespace {
@@ -56,30 +57,6 @@ Status CheckVector(DType dtype, int64_t elems, const void* data) {
   return CheckElems(elems, data);
 }
 
-Status CheckPayloadSize(const QuantSpec& spec, int64_t elems, size_t bytes) {
-  const int64_t expected = PayloadBytes(spec, elems);
-  if (bytes == static_cast<size_t>(expected)) return {};
-  return InvalidArgument("codec: a payload of " + std::to_string(bytes) + " bytes, " +
-                         ToString(spec) + " of " + std::to_string(elems) + " elements takes " +
-                         std::to_string(expected));
-}
-
-// The padding between scales and codes is part of the bytes: zeros.
-void ClearPadding(const QuantSpec& spec, const PayloadLayout& layout, std::byte* payload) {
-  const int64_t used = layout.blocks * ScaleBytes(spec);
-  std::memset(payload + used, 0, static_cast<size_t>(layout.scales_bytes - used));
-}
-
-// What an encoded or narrowed tile turned into.
-void DecodeTile(const QuantSpec& spec, PayloadOut from, int64_t elems, float* out) {
-  const Vec vec{DType::kF32, out, elems};
-  if (spec.compressed()) {
-    Kernels().decode(spec, {from.scales, from.codes}, vec, false);
-  } else {
-    Kernels().convert({spec.plain, from.codes, elems}, vec);
-  }
-}
-
 void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
   if (spec.compressed()) {
     Kernels().encode(spec, in, out, noise);
@@ -90,19 +67,14 @@ void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKe
   }
 }
 
-// Tile by tile: encode, decode again, compare.
-void EncodeWithStats(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
-                     const NoiseKey& noise, ErrorStats& stats) {
+// Tile by tile: widen, encode, decode again, compare.
+void EncodeWithStats(const TileTarget& target, ConstVec in, ErrorStats& stats) {
   alignas(64) float values[kTile_elems];
   alignas(64) float decoded[kTile_elems];
-  const PayloadLayout layout = LayoutOf(spec, in.elems);
   for (int64_t at = 0; at < in.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, in.elems - at);
-    const PayloadOut out = PayloadAt(spec, layout, payload.data(), at);
     Kernels().convert(Slice(in, at, elems), {DType::kF32, values, elems});
-    EncodeRun(spec, {DType::kF32, values, elems}, out, From(noise, at));
-    DecodeTile(spec, out, elems, decoded);
-    AddErrors(spec, values, decoded, elems, stats);
+    EncodeTile(target, at, {values, static_cast<size_t>(elems)}, decoded, &stats);
   }
 }
 
@@ -147,23 +119,23 @@ void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out, boo
 void ReduceTiles(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats) {
   alignas(64) float sum[kTile_elems];
   alignas(64) float decoded[kTile_elems];
-  const QuantSpec& spec = args.out_spec;
-  const PayloadLayout layout = LayoutOf(spec, args.elems);
-  const bool direct = !spec.compressed() && stats == nullptr;
-  const bool stream = Streams({spec.plain, nullptr, args.elems});
+  const TileTarget target{args.out_spec, out, args.elems, args.noise};
+  ClearPadding(target);
   for (int64_t at = 0; at < args.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, args.elems - at);
-    const PayloadOut to = PayloadAt(spec, layout, out.data(), at);
-    if (direct) {
-      SumOperands(args, at, args.divisor, {spec.plain, to.codes, elems}, stream);
-      continue;
-    }
     SumOperands(args, at, args.divisor, {DType::kF32, sum, elems}, false);
-    EncodeRun(spec, {DType::kF32, sum, elems}, to, From(args.noise, at));
-    if (stats != nullptr) {
-      DecodeTile(spec, to, elems, decoded);
-      AddErrors(spec, sum, decoded, elems, *stats);
-    }
+    EncodeTile(target, at, {sum, static_cast<size_t>(elems)}, stats != nullptr ? decoded : nullptr,
+               stats);
+  }
+}
+
+// Plain output: the sum is written where it belongs, without a buffer in between.
+void ReducePlain(const ReduceArgs& args, std::span<std::byte> out) {
+  const DType plain = args.out_spec.plain;
+  const bool stream = Streams({plain, nullptr, args.elems});
+  for (int64_t at = 0; at < args.elems; at += kTile_elems) {
+    const int64_t elems = std::min(kTile_elems, args.elems - at);
+    SumOperands(args, at, args.divisor, {plain, out.data() + at * SizeOf(plain), elems}, stream);
   }
 }
 
@@ -179,17 +151,47 @@ const CodecKernels& Kernels() {
 
 }  // namespace
 
+Status CheckPayloadSize(const QuantSpec& spec, int64_t elems, size_t bytes) {
+  const int64_t expected = PayloadBytes(spec, elems);
+  if (bytes == static_cast<size_t>(expected)) return {};
+  return InvalidArgument("codec: a payload of " + std::to_string(bytes) + " bytes, " +
+                         ToString(spec) + " of " + std::to_string(elems) + " elements takes " +
+                         std::to_string(expected));
+}
+
+void ClearPadding(const TileTarget& target) {
+  if (!target.spec.compressed()) return;
+  const PayloadLayout layout = LayoutOf(target.spec, target.elems);
+  const int64_t used = layout.blocks * ScaleBytes(target.spec);
+  std::memset(target.payload.data() + used, 0, static_cast<size_t>(layout.scales_bytes - used));
+}
+
+void EncodeTile(const TileTarget& target, int64_t at, std::span<const float> values, float* decoded,
+                ErrorStats* stats) {
+  const QuantSpec& spec = target.spec;
+  const int64_t elems = static_cast<int64_t>(values.size());
+  const PayloadOut to = PayloadAt(spec, LayoutOf(spec, target.elems), target.payload.data(), at);
+  EncodeRun(spec, {DType::kF32, values.data(), elems}, to, From(target.noise, at));
+  if (decoded == nullptr) return;
+  if (spec.compressed()) {
+    Kernels().decode(spec, {to.scales, to.codes}, {DType::kF32, decoded, elems}, false);
+  } else {
+    Kernels().convert({spec.plain, to.codes, elems}, {DType::kF32, decoded, elems});
+  }
+  if (stats != nullptr) AddErrors(spec, values.data(), decoded, elems, *stats);
+}
+
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
               const NoiseKey& noise, ErrorStats* stats) {
   ZPP_RETURN_IF_ERROR(CheckVector(in.dtype, in.elems, in.data));
   ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, in.elems, payload.size()));
   if (in.elems == 0) return {};
-  const PayloadLayout layout = LayoutOf(spec, in.elems);
-  if (spec.compressed()) ClearPadding(spec, layout, payload.data());
+  const TileTarget target{spec, payload, in.elems, noise};
+  ClearPadding(target);
   if (stats != nullptr) {
-    EncodeWithStats(spec, in, payload, noise, *stats);
+    EncodeWithStats(target, in, *stats);
   } else {
-    EncodeRun(spec, in, PayloadAt(spec, layout, payload.data(), 0), noise);
+    EncodeRun(spec, in, PayloadAt(spec, LayoutOf(spec, in.elems), payload.data(), 0), noise);
   }
   return {};
 }
@@ -239,8 +241,11 @@ Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats
       return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems});
     }
   }
-  if (spec.compressed()) ClearPadding(spec, LayoutOf(spec, args.elems), out.data());
-  ReduceTiles(args, out, stats);
+  if (spec.compressed() || stats != nullptr) {
+    ReduceTiles(args, out, stats);
+  } else {
+    ReducePlain(args, out);
+  }
   return {};
 }
 

@@ -141,11 +141,11 @@ ZPP_HD float CanonicalScale(uint32_t bits) {
 }
 
 // Narrowing of decoded values. The rounding of a scale may lift the largest finite element of a
-// 16-bit vector by up to 2^-8 beyond the type's range: it becomes the largest finite value, not an
+// 16-bit vector by up to 2^-7 beyond the type's range: it becomes the largest finite value, not an
 // infinity. What lies further out is infinite.
 ZPP_HD uint16_t DecodedToF16(float value) {
   const uint32_t magnitude = BitsOf(value) & 0x7fffffffu;
-  if (magnitude >= 0x477ff000u && magnitude < 0x47807000u) {  // 65520 up to 65504 * (1 + 2^-8)
+  if (magnitude >= 0x477ff000u && magnitude < 0x4780f000u) {  // 65520 up to 65504 * (1 + 2^-7)
     return static_cast<uint16_t>((BitsOf(value) >> 16 & 0x8000u) | 0x7bffu);
   }
   return F16FromF32(value);

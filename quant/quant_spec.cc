@@ -51,10 +51,10 @@ Result<QuantSpec> ParseNone(std::string_view text, std::span<const std::string_v
   if (words.size() > 1) return Complain(text, "'none' takes one word: fp32, fp16 or bf16");
   if (words.size() == 1) {
     const Result<DType> plain = ParseDType(words[0]);
-    if (!plain.ok()) return Complain(text, "'none' takes one word: fp32, fp16 or bf16");
+    if (!plain.ok() || !IsFloat(*plain))
+      return Complain(text, "'none' takes one word: fp32, fp16 or bf16");
     spec.plain = *plain;
   }
-  ZPP_RETURN_IF_ERROR(Validate(spec));
   return spec;
 }
 
