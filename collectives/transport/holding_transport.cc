@@ -21,7 +21,7 @@ Result<Ticket> HoldingTransport::Start(std::span<const SendOp> sends,
   std::vector<SendOp> free;
   std::vector<std::pair<Clock::time_point, Held>> held;
   for (const SendOp& op : sends) {
-    if (!IsPeer(op.peer)) {  // the inner transport says what is wrong with it
+    if (!IsLegal(op)) {  // the inner transport says what is wrong with it
       free.push_back(op);
       continue;
     }

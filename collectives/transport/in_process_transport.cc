@@ -145,19 +145,23 @@ class InProcessTransport final : public Transport {
     held_back_.clear();
   }
 
-  Status CheckPeer(int peer) const {
-    if (peer == rank_)
+  Status CheckOp(int peer, Tag tag) const {
+    if (peer == rank_) {
       return InvalidArgument("rank " + std::to_string(rank_) + " cannot send to itself");
-    if (peer >= 0 && peer < world()) return {};
-    return InvalidArgument("peer " + std::to_string(peer) + " is not in a world of " +
-                           std::to_string(world()));
+    }
+    if (peer < 0 || peer >= world()) {
+      return InvalidArgument("peer " + std::to_string(peer) + " is not in a world of " +
+                             std::to_string(world()));
+    }
+    if (tag >> kTagBits == 0) return {};
+    return InvalidArgument("tag " + std::to_string(tag) + " does not fit into 48 bits");
   }
 
   Status CheckOps(std::span<const SendOp> sends, std::span<const RecvOp> recvs) const {
-    for (const SendOp& op : sends) ZPP_RETURN_IF_ERROR(CheckPeer(op.peer));
+    for (const SendOp& op : sends) ZPP_RETURN_IF_ERROR(CheckOp(op.peer, op.tag));
     std::map<Key, int> count;
     for (const RecvOp& op : recvs) {
-      ZPP_RETURN_IF_ERROR(CheckPeer(op.peer));
+      ZPP_RETURN_IF_ERROR(CheckOp(op.peer, op.tag));
       const Key key{op.peer, op.tag};
       if (++count[key] > 1 || posted_.contains(key)) {
         return InvalidArgument("tag " + std::to_string(op.tag) + " is already expected from rank " +

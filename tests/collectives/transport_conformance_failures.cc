@@ -133,17 +133,23 @@ TEST_P(TransportConformance, APeerThatLeavesIsNamed) {
 }
 
 TEST_P(TransportConformance, WhatCannotWorkIsRefused) {
-  for (int peer : {0, -1, 2, 1 << 20}) {
+  struct Bad {
+    int peer;
+    Tag tag;
+  };
+  for (const Bad bad :
+       {Bad{0, 1}, {-1, 1}, {2, 1}, {1 << 20, 1}, {1, Tag{1} << kTagBits}, {1, ~Tag{0}}}) {
     for (bool sending : {true, false}) {
-      SCOPED_TRACE("peer " + std::to_string(peer) + (sending ? ", send" : ", receive"));
+      SCOPED_TRACE("peer " + std::to_string(bad.peer) + ", tag " + std::to_string(bad.tag) +
+                   (sending ? ", send" : ", receive"));
       RunWithoutShutdown(2, [=](Transport& transport) -> Status {
         if (transport.rank() == 1) {
           Linger(transport, milliseconds(20));
           return {};
         }
         Bytes bytes(4);
-        const SendOp send{peer, 1, bytes};
-        const RecvOp recv{peer, 1, bytes};
+        const SendOp send{bad.peer, bad.tag, bytes};
+        const RecvOp recv{bad.peer, bad.tag, bytes};
         const Status status = sending ? transport.Start({&send, 1}, {}).status()
                                       : transport.Start({}, {&recv, 1}).status();
         ZPP_REQUIRE_MSG(status.code() == StatusCode::kInvalidArgument, status.ToString());

@@ -55,7 +55,10 @@ class HoldingTransport : public Transport {
     SendOp op;
     Ticket ticket;
   };
-  bool IsPeer(int peer) const { return peer >= 0 && peer < world() && peer != rank(); }
+  // What the inner transport would refuse must not be held back.
+  bool IsLegal(const SendOp& op) const {
+    return op.peer >= 0 && op.peer < world() && op.peer != rank() && op.tag >> kTagBits == 0;
+  }
   Status ReleaseDue();
   Result<bool> Finish(Ticket ticket);
   Status TimeIsUp() const;
