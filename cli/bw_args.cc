@@ -113,12 +113,16 @@ Status ResolveTimes(const BwFlags& flags, BwArgs* args) {
   if (flags.inter_gbits) {
     ZPP_RETURN_IF_ERROR(CheckRange("--inter-gbits", *flags.inter_gbits, 1e-3, 1e5));
   }
+  if (flags.link_gbits) {
+    ZPP_RETURN_IF_ERROR(CheckRange("--link-gbits", *flags.link_gbits, 1e-3, 1e5));
+  }
   ZPP_RETURN_IF_ERROR(CheckRange("--threads", flags.threads, 1, 256));
   args->iters = flags.iters;
   args->warmup = flags.warmup;
   args->seconds = flags.seconds.value_or(0);
   args->timeout_s = flags.timeout_s;
   args->inter_gbits = flags.inter_gbits.value_or(0);
+  args->link_gbits = flags.link_gbits.value_or(args->inter_gbits);
   args->threads = flags.threads;
   return {};
 }

@@ -29,7 +29,7 @@ struct BwFlags {
   std::optional<int> block;
   std::string code, rounding;
   bool flat = false;
-  std::optional<double> inter_gbits;
+  std::optional<double> inter_gbits, link_gbits;
   std::string data;
   bool explain = false;
   bool report_gbits = false;
@@ -51,7 +51,8 @@ struct BwArgs {
   int warmup = 3;
   double seconds = 0;       // above 0: per size, instead of iters
   CollectivePolicy policy;  // of the compressed run; lossless: there is none
-  double inter_gbits = 0;
+  double inter_gbits = 0;   // what the throttle lets through; 0: none
+  double link_gbits = 0;    // what is known about the link between nodes; 0: nothing
   std::string data;
   bool explain = false;
   bool report_gbits = false;

@@ -67,6 +67,9 @@ void AddRankFlags(CLI::App& app, BwFlags* f) {
   app.add_option("--nodes", f->nodes, "declare M nodes (2 with --ranks)")->group("Ranks");
   app.add_option("--inter-gbits", f->inter_gbits, "throttle what crosses nodes, Gbit/s and node")
       ->group("Ranks");
+  app.add_option("--link-gbits", f->link_gbits,
+                 "what the link between nodes can do, for the prediction")
+      ->group("Ranks");
   app.add_option("--timeout", f->timeout_s, "seconds for connecting and for a collective (60)")
       ->group("Ranks");
 }

@@ -178,12 +178,32 @@ Result<std::vector<std::byte>> BwSession::GatherBytes(std::span<const std::byte>
   return all;
 }
 
+// The links, where those that join nodes are known: told by a flag, or by the topology.
+std::optional<Fabric> BwSession::KnownFabric() const {
+  const Topology& topology = comm_.topology();
+  Fabric fabric = FabricOf(topology);
+  if (topology.tiers() > 1 && args_.link_gbits > 0) {
+    for (int tier = 1; tier < topology.tiers(); ++tier) {
+      fabric.tier[tier].bytes_per_s = args_.link_gbits * 1e9 / 8;
+    }
+    return fabric;
+  }
+  const bool known = topology.world() > 1 && topology.links().back().bytes_per_s > 0;
+  return known ? std::optional<Fabric>(fabric) : std::nullopt;
+}
+
 Status BwSession::Explain(const Mode& mode, int64_t count, BwRun* run) {
   CallOptions call;
   call.op = args_.op;
   call.policy = mode.policy;
   ZPP_ASSIGN_OR_RETURN(const Plan plan, comm_.Explain(args_.kind, args_.dtype, count, call));
   run->reason = plan.reason;
+  const std::optional<Fabric> fabric = KnownFabric();
+  if (fabric) {
+    ZPP_ASSIGN_OR_RETURN(const double seconds,
+                         comm_.PredictSeconds(args_.kind, args_.dtype, count, *fabric, call));
+    run->predicted_us = seconds * 1e6;
+  }
   if (args_.explain) run->plan_text = ToText(plan, comm_.topology());
   return {};
 }

@@ -1,7 +1,7 @@
 // One rank's part in measuring a collective, over any communicator.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +46,7 @@ class BwSession {
   Status VerifyOnce(Mode* mode, int64_t count);
   Result<bool> GoOn(int done, Deadline end);
   Result<BwRun> Summarize(const Mode& mode, int64_t size_bytes, int64_t count);
+  std::optional<Fabric> KnownFabric() const;
   Status Explain(const Mode& mode, int64_t count, BwRun* run);
   // Every rank's `mine`, in rank order; all of the same length.
   Result<std::vector<std::byte>> GatherBytes(std::span<const std::byte> mine);

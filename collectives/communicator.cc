@@ -81,6 +81,15 @@ class Communicator::Impl {
   Result<std::shared_ptr<const PreparedPlan>> PlanFor(const CallArguments& args,
                                                       const CallOptions& call);
 
+  Result<double> Predict(const CallArguments& args, const CallOptions& call, const Fabric& fabric) {
+    ZPP_ASSIGN_OR_RETURN(const auto prepared, PlanFor(args, call));
+    const CollectivePolicy& policy = call.policy ? *call.policy : options_.policy;
+    const EncodingChoice choice =
+        ChooseEncodings({&policy, &topology_, args.kind, args.dtype, args.elems});
+    return zpp::PredictSeconds(RequestFor(args, call, choice), prepared->parts, prepared->pipeline,
+                               fabric);
+  }
+
   Status Shutdown(Deadline deadline) {
     ZPP_RETURN_IF_ERROR(engine_.Drain(deadline));
     const Status status = transport_->Shutdown(deadline);
@@ -106,6 +115,8 @@ class Communicator::Impl {
     return {};
   }
 
+  PlanRequest RequestFor(const CallArguments& args, const CallOptions& call,
+                         const EncodingChoice& choice) const;
   Result<PreparedPlan> Build(const CallArguments& args, const CallOptions& call,
                              const CollectivePolicy& policy) const;
 
@@ -129,10 +140,8 @@ Result<std::shared_ptr<const PreparedPlan>> Communicator::Impl::PlanFor(const Ca
   return plan;
 }
 
-Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args, const CallOptions& call,
-                                               const CollectivePolicy& policy) const {
-  const EncodingChoice choice =
-      ChooseEncodings({&policy, &topology_, args.kind, args.dtype, args.elems});
+PlanRequest Communicator::Impl::RequestFor(const CallArguments& args, const CallOptions& call,
+                                           const EncodingChoice& choice) const {
   PlanRequest request;
   request.topology = &topology_;
   request.kind = args.kind;
@@ -143,6 +152,14 @@ Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args, const 
   request.root = args.root;
   request.flat = choice.flat;
   request.one_shot = choice.one_shot;
+  return request;
+}
+
+Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args, const CallOptions& call,
+                                               const CollectivePolicy& policy) const {
+  const EncodingChoice choice =
+      ChooseEncodings({&policy, &topology_, args.kind, args.dtype, args.elems});
+  const PlanRequest request = RequestFor(args, call, choice);
   ZPP_ASSIGN_OR_RETURN(Plan plan, MakePlan(request, transport_->rank()));
   if (!choice.why.empty()) plan.reason += "; " + choice.why;
   const int64_t grid_elems = choice.compressed ? GridElems(choice.hop, choice.gather, args.dtype)
@@ -245,6 +262,14 @@ Result<std::vector<int64_t>> Communicator::PlannedBytes(CollectiveKind kind, DTy
   ZPP_ASSIGN_OR_RETURN(const auto prepared, impl_->PlanFor(args, call));
   return SentBytes(prepared->plan, prepared->parts, prepared->pipeline.chunks,
                    impl_->topology().tiers());
+}
+
+Result<double> Communicator::PredictSeconds(CollectiveKind kind, DType dtype, int64_t elems,
+                                            const Fabric& fabric, const CallOptions& call) {
+  ZPP_ASSIGN_OR_RETURN(
+      const CallArguments args,
+      CheckShape(impl_->CallerOf(call), {.kind = kind, .dtype = dtype, .elems = elems}));
+  return impl_->Predict(args, call, fabric);
 }
 
 Traffic Communicator::traffic() const {

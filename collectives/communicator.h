@@ -14,6 +14,7 @@
 
 #include "collectives/bootstrap/out_of_band.h"
 #include "collectives/plan/plan.h"
+#include "collectives/plan/simulator.h"
 #include "collectives/policy.h"
 #include "collectives/transport/transport.h"
 #include "collectives/work.h"
@@ -98,6 +99,10 @@ class Communicator {
                        const CallOptions& call = {}, int root = 0);
   Result<std::vector<int64_t>> PlannedBytes(CollectiveKind kind, DType dtype, int64_t elems,
                                             const CallOptions& call = {}, int root = 0);
+  // What such a call should take over `fabric`, by the simulator. A broadcast is priced from rank
+  // 0.
+  Result<double> PredictSeconds(CollectiveKind kind, DType dtype, int64_t elems,
+                                const Fabric& fabric, const CallOptions& call = {});
   Traffic traffic() const;
 
   // Ends every call, here and (through the control plane) on the other ranks. Any thread.
