@@ -98,7 +98,16 @@ int Play(const std::string& kind, const FaultSetup& setup, int runs, const std::
   return totals.misses.empty() && totals.counted == runs ? 0 : 1;
 }
 
+// UCX complains of every lost peer, unless it is told otherwise before it is loaded.
+void QuietUcx(char** argv) {
+  if (getenv("UCX_LOG_LEVEL") != nullptr) return;
+  setenv("UCX_LOG_LEVEL", "fatal", 1);
+  setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 1);
+  execv("/proc/self/exe", argv);  // without it: only noisier
+}
+
 int Main(int argc, char** argv) {
+  QuietUcx(argv);
   const std::map<std::string, FaultAction> kinds = {
       {"kill", FaultAction::kKill}, {"stop", FaultAction::kStop}, {"cut", FaultAction::kCut}};
   CLI::App app("Kills, stops or cuts off one rank in the middle of all-reduces, again and again.");
@@ -129,8 +138,6 @@ int Main(int argc, char** argv) {
       return 2;
     }
   }
-  setenv("UCX_LOG_LEVEL", "fatal", 0);  // UCX complains of every lost peer
-  setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
   return Play(kind, setup, runs, json_path);
 }
 

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "tests/fault/fault_run.h"
 
 namespace zpp::test {
@@ -19,8 +17,6 @@ class Fault : public testing::TestWithParam<Play> {};
 
 TEST_P(Fault, EverySurvivorNamesTheLostRankAndStartsAnew) {
   if (GetParam().action == FaultAction::kCut && geteuid() != 0) GTEST_SKIP() << "probe: not root";
-  setenv("UCX_LOG_LEVEL", "fatal", 0);  // UCX complains of every lost peer
-  setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
   const FaultSetup setup{.action = GetParam().action, .transport = GetParam().transport};
   // Each rank is the victim once; the fifth time the hub again, now reaped at once.
   for (int run = 0; run < 5; ++run) {
