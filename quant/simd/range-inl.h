@@ -23,7 +23,6 @@ struct EncodeAs {
   }
 };
 
-constexpr int64_t kPrefetch_bytes = 4096;
 // Values of a batch are read twice, the second time from L1.
 constexpr int64_t kBatch_elems = 4096;
 constexpr int64_t kMaxBatch = kBatch_elems / kMinBlock_elems;
@@ -49,8 +48,6 @@ HWY_INLINE Extremes ExtremesOf(T type, const std::byte* in, int64_t elems) {
   VU unsigned0 = hn::Zero(du), unsigned1 = unsigned0;
   for (int64_t i = 0; i < elems; i += 2 * kLanes) {
     const std::byte* p = in + i * T::kBytes;
-    hwy::Prefetch(p + kPrefetch_bytes);
-    if constexpr (T::kBytes * 2 * kLanes > 64) hwy::Prefetch(p + kPrefetch_bytes + 64);
     const VF a = LoadF32(type, p);
     const VF b = LoadF32(type, p + kLanes * T::kBytes);
     signed0 = hn::Max(signed0, hn::BitCast(di, a));

@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace zpp::HWY_NAMESPACE {
 
 constexpr size_t kMaxOperands = 16;
+constexpr int64_t kAhead_bytes = 2048;
 
 HWY_INLINE Group Add(const Group& a, const Group& b) {
   Group sum;
@@ -81,8 +82,12 @@ void SumEncoded(std::span<const SumOperand> in, float divisor, Vec out) {
   Values values[kMaxOperands];
   int64_t block = 0;
   int64_t i = 0;
+  const int64_t block_bytes = Values::Bytes(block_elems);
   for (int64_t at = 0; at < out.elems; at += block_elems, ++block) {
     for (size_t k = 0; k < in.size(); ++k) {
+      // Several short streams are more than the CPU follows by itself.
+      const std::byte* ahead = in[k].payload.codes + block * block_bytes + kAhead_bytes;
+      for (int64_t line = 0; line < block_bytes; line += 64) hwy::Prefetch(ahead + line);
       const QuantSpec& spec = in[k].spec;
       values[k] = Values(spec.code, LoadScale(spec.scale_type, in[k].payload.scales, block));
     }

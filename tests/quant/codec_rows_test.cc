@@ -1,0 +1,78 @@
+// The measurements behind `zpp bw codec`: which rows there are, and that bad options are refused.
+#include "cli/codec_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "quant/codec.h"
+
+namespace zpp {
+namespace {
+
+CodecBenchArgs Quick(int64_t count) {
+  CodecBenchArgs args;
+  args.counts = {count};
+  args.min_s = 0;
+  return args;
+}
+
+TEST(CodecRows, EveryOpOfEverySpecAndType) {
+  for (int64_t count : {1, 1000, 4097}) {
+    const Result<std::vector<CodecRow>> rows = MeasureCodec(Quick(count));
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    // fp32: 4 yardsticks and 3 x 4 ops; bf16: 4 and 3 x 3, as sums are fp32.
+    EXPECT_EQ(rows->size(), 16u + 13u);
+    for (const CodecRow& row : *rows) {
+      EXPECT_TRUE(std::isfinite(row.gb_per_s) && row.gb_per_s > 0) << row.op;
+      EXPECT_TRUE(std::isfinite(row.ratio) && row.ratio > 0) << row.op;
+      EXPECT_TRUE(std::isfinite(row.of_roof) && row.of_roof > 0) << row.op;
+      EXPECT_EQ(row.count, count);
+    }
+  }
+}
+
+TEST(CodecRows, ErrorsAreThoseOfTheData) {
+  const std::vector<float> data = {1.0f, -1.0f, 0.0f, 1.0f};
+  CodecBenchArgs args = Quick(4096);
+  args.data = data;
+  args.specs = {QuantSpec::Int8()};
+  const Result<std::vector<CodecRow>> rows = MeasureCodec(args);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(rows->at(4).op, "encode");
+  EXPECT_LT(rows->at(4).rel_error, 0.004);  // only the rounding of the scale
+}
+
+TEST(CodecRows, OneRowPerTarget) {
+  CodecBenchArgs args = Quick(1000);
+  args.all_targets = true;
+  args.specs = {*ParseQuantSpec("int4/stochastic")};
+  args.dtypes = {DType::kF16};
+  const Result<std::vector<CodecRow>> rows = MeasureCodec(args);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  for (std::string_view target : CodecTargets()) {
+    EXPECT_EQ(std::count_if(rows->begin(), rows->end(),
+                            [&](const CodecRow& row) { return row.target == target; }),
+              3);
+  }
+  EXPECT_EQ(CurrentCodecTarget(), CodecTargets().front());
+}
+
+TEST(CodecRows, BadOptionsAreRefused) {
+  CodecBenchArgs args = Quick(0);
+  EXPECT_EQ(MeasureCodec(args).status().code(), StatusCode::kInvalidArgument);
+  args = Quick(10);
+  args.min_s = NAN;
+  EXPECT_EQ(MeasureCodec(args).status().code(), StatusCode::kInvalidArgument);
+  args = Quick(10);
+  args.specs = {QuantSpec::None()};
+  EXPECT_EQ(MeasureCodec(args).status().code(), StatusCode::kInvalidArgument);
+  args = Quick(10);
+  args.dtypes = {DType::kByte};
+  EXPECT_EQ(MeasureCodec(args).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace zpp
