@@ -21,6 +21,7 @@ constexpr size_t kMaxHello_bytes = 256;
 struct Guest {
   Connection connection;
   Deadline deadline = Deadline::Never();
+  bool gave_up = false;  // it was here, but its own time was up before that of the others
 };
 
 class Assembly {
@@ -37,6 +38,8 @@ class Assembly {
   bool Meet(Guest& stranger);
   bool Seat(Guest& stranger, const Hello& hello);
   void ReadGuest(int rank);
+  bool Complete();
+  Status Late() const;
   void DismissImpatient();
   std::vector<int> Missing() const;
   Status Tell(Status why);
@@ -75,7 +78,7 @@ void Assembly::AcceptAll(int listener) {
     TuneSocket(fd.get(), 30);
     if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
     strangers_.push_back(
-        {Connection(std::move(fd), kMaxHello_bytes), Deadline::In(kStrangerPatience_s)});
+        {Connection(std::move(fd), kMaxHello_bytes), Deadline::In(kStrangerPatience_s), false});
   }
 }
 
@@ -99,7 +102,7 @@ bool Assembly::Seat(Guest& stranger, const Hello& hello) {
     Log(LogLevel::kWarning, name + " came again: its newer process replaces the older one");
   }
   if (!stranger.connection.Send({FrameType::kAck, {}}).ok()) return true;
-  seat = {std::move(stranger.connection), AfterPatience(hello.patience_ms)};
+  seat = {std::move(stranger.connection), AfterPatience(hello.patience_ms), false};
   return true;
 }
 
@@ -123,11 +126,29 @@ void Assembly::ReadGuest(int rank) {
   if (!guest.Receive(&frames).ok() || !frames.empty()) guest.Close();
 }
 
+// All are here, and none has given up between our hearing of him and now.
+bool Assembly::Complete() {
+  if (!Missing().empty()) return false;
+  for (int rank = 1; rank < world_; ++rank) ReadGuest(rank);
+  return Missing().empty();
+}
+
+Status Assembly::Late() const {
+  std::vector<int> never, gave_up;
+  for (const int rank : Missing()) {
+    (guests_[static_cast<size_t>(rank)].gave_up ? gave_up : never).push_back(rank);
+  }
+  if (!never.empty()) return {StatusCode::kDeadlineExceeded, NameRanks(never) + " never came"};
+  return {StatusCode::kDeadlineExceeded, NameRanks(gave_up) + " did not wait long enough"};
+}
+
 void Assembly::DismissImpatient() {
+  const Status late = Late();
   for (Guest& guest : guests_) {
     if (!guest.connection.open() || !guest.deadline.expired()) continue;
-    Refuse(guest.connection, {StatusCode::kDeadlineExceeded, NameRanks(Missing()) + " never came"});
+    Refuse(guest.connection, late);
     guest.connection.Close();
+    guest.gave_up = true;
   }
 }
 
@@ -149,12 +170,12 @@ void Assembly::Poll(int listener, Deadline deadline) {
 }
 
 Result<std::vector<Connection>> Assembly::Run(int listener, Deadline deadline) {
-  while (!Missing().empty()) {
+  while (!Complete()) {
     Poll(listener, deadline);
     if (!mismatch_.ok()) return Tell(mismatch_);
     DismissImpatient();
     if (deadline.expired() && !Missing().empty()) {
-      return Tell({StatusCode::kDeadlineExceeded, NameRanks(Missing()) + " never came"});
+      return Tell(Late());
     }
   }
   std::vector<Connection> ranks;

@@ -14,8 +14,10 @@ namespace {
 
 // Rank 0 says who is missing when our patience ends; it may be late by this much.
 constexpr double kGrace_s = 1.0;
-// A port where nobody says "noted" within this time is not rank 0's.
-constexpr double kAckPatience_s = 3.0;
+// A port where nobody says "noted" within this time is not rank 0's. Twice as long in every round,
+// so that a stranger on the first port costs little and a slow rank 0 is found all the same.
+constexpr double kFirstAckPatience_s = 0.4;
+constexpr double kLastAckPatience_s = 5.0;
 
 // The next frame, or why there is none.
 Result<Frame> NextFrame(Connection& hub, std::vector<Frame>& queue, Deadline deadline) {
@@ -34,8 +36,9 @@ Result<Frame> NextFrame(Connection& hub, std::vector<Frame>& queue, Deadline dea
 }
 
 // kUnavailable: try again, elsewhere or later. Any other error is final.
-Result<Connection> JoinOnce(const RendezvousSpec& spec, const HostPort& where, Deadline deadline) {
-  ZPP_ASSIGN_OR_RETURN(Fd fd, Connect(where, Earlier(deadline, Deadline::In(kAckPatience_s))));
+Result<Connection> JoinOnce(const RendezvousSpec& spec, const HostPort& where, double patience_s,
+                            Deadline deadline) {
+  ZPP_ASSIGN_OR_RETURN(Fd fd, Connect(where, Earlier(deadline, Deadline::In(kLastAckPatience_s))));
   TuneSocket(fd.get(), 30);
   Connection hub(std::move(fd), kMaxRankFrame_bytes);
   const Hello hello{
@@ -46,7 +49,7 @@ Result<Connection> JoinOnce(const RendezvousSpec& spec, const HostPort& where, D
     return Status(StatusCode::kUnavailable, ToString(where) + " answers, but " + why);
   };
   std::vector<Frame> queue;
-  auto frame = NextFrame(hub, queue, Earlier(deadline, Deadline::In(kAckPatience_s)));
+  auto frame = NextFrame(hub, queue, Earlier(deadline, Deadline::In(patience_s)));
   if (!frame.ok()) return elsewhere(frame.status().message());
   if (frame->type == FrameType::kRefuse) return UnpackStatus(frame->body);
   if (frame->type != FrameType::kAck) return elsewhere("it is not rank 0 of this job");
@@ -69,10 +72,11 @@ Result<Connection> JoinOnce(const RendezvousSpec& spec, const HostPort& where, D
 
 Result<Connection> JoinHub(const RendezvousSpec& spec, Deadline deadline) {
   auto pause = std::chrono::milliseconds(10);
+  double patience_s = kFirstAckPatience_s;
   std::string last_word;
   for (;;) {
     for (const uint16_t port : spec.ports) {
-      auto hub = JoinOnce(spec, {.host = spec.host, .port = port}, deadline);
+      auto hub = JoinOnce(spec, {.host = spec.host, .port = port}, patience_s, deadline);
       if (hub.ok() || hub.status().code() != StatusCode::kUnavailable) return hub;
       if (last_word.empty() || port == spec.ports.front()) last_word = hub.status().message();
       if (deadline.expired()) break;
@@ -80,6 +84,7 @@ Result<Connection> JoinHub(const RendezvousSpec& spec, Deadline deadline) {
     if (deadline.remaining_s() < std::chrono::duration<double>(pause).count()) break;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(500));
+    patience_s = std::min(patience_s * 2, kLastAckPatience_s);
   }
   const std::string hint = IsLoopback(spec.host)
                                ? "; this is a loopback address, which ranks on other hosts cannot "

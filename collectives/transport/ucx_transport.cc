@@ -23,6 +23,9 @@ using internal::UcxCore;
 using internal::UcxIdler;
 
 constexpr int64_t kBestMessage_bytes = 256 << 10;
+// By then the control plane has decided, unless its heartbeat is set to more than a third of a
+// second.
+constexpr double kVerdictTime_s = 2.5;
 
 Status NoSuchTicket(Ticket ticket) {
   return InvalidArgument("no batch has ticket " + std::to_string(ticket));
@@ -219,8 +222,11 @@ Status UcxTransport::Wait(Ticket ticket, Deadline deadline) {
   if (!status_.ok()) return status_;
   UcxBatch* batch = core_->Find(ticket);
   if (batch == nullptr) return Fail(NoSuchTicket(ticket));
-  // One more deadline for the verdict.
-  const double patience_s = deadline.never() ? timeout_s_ : std::max(deadline.remaining_s(), 0.05);
+  // One more deadline for the verdict; or the time that the control plane needs for one, where
+  // little was left.
+  const double patience_s =
+      deadline.never() ? timeout_s_
+                       : std::max(deadline.remaining_s(), std::min(timeout_s_, kVerdictTime_s));
   UcxIdler idler(crowded_);
   std::vector<pollfd> waited;
   for (uint32_t turn = 1; batch->pending > 0; ++turn) {
