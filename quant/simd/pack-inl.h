@@ -92,23 +92,29 @@ HWY_INLINE VB SqrtCodes(VB levels) {
   return VB{_mm512_permutex2var_epi8(_mm512_load_si512(kCodes), index.raw,
                                      _mm512_load_si512(kCodes + 64))};
 #else
-  // Below 8 by table; above, each run of eight levels holds at most one border.
+  // Below 16 by table; above, each run of eight levels holds at most one border.
   const DB d;
-  alignas(16) static constexpr int8_t kSmall[16] = {0, 1, 1, 2, 2, 2, 2, 3};
-  alignas(16) static constexpr int8_t kBase[16] = {0, 3, 4, 5, 6, 6, 7, 7, 8};
-  alignas(16) static constexpr int8_t kBorder[16] = {0, 13, 21, 31, 99, 43, 99, 57, 99};
+  alignas(16) static constexpr int8_t kSmall[16] = {0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4, 4, 4};
+  alignas(16) static constexpr int8_t kMore[16] = {0, 0, 0, 1, 2, 2, 3, 3, 4};
+  alignas(16) static constexpr int8_t kBelow[16] = {99, 99, 20, 30, 99, 42, 99, 56, 99};
   const VB magnitude = hn::Abs(levels);
   const hn::Repartition<uint16_t, DF> d16;
   const VB run =
       hn::And(hn::BitCast(d, hn::ShiftRight<3>(hn::BitCast(d16, magnitude))), hn::Set(d, 15));
-  const VB base = hn::TableLookupBytes(hn::LoadDup128(d, kBase), run);
-  const VB border = hn::TableLookupBytes(hn::LoadDup128(d, kBorder), run);
-  const VB above = hn::IfThenElse(hn::Lt(magnitude, border), base, hn::Add(base, hn::Set(d, 1)));
   const VB small =
-      hn::TableLookupBytes(hn::LoadDup128(d, kSmall), hn::Min(magnitude, hn::Set(d, 7)));
-  const VB root = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 8)), small, above);
+      hn::TableLookupBytes(hn::LoadDup128(d, kSmall), hn::Min(magnitude, hn::Set(d, 15)));
+  const VB more = hn::TableLookupBytes(hn::LoadDup128(d, kMore), run);
+  const VB below = hn::TableLookupBytes(hn::LoadDup128(d, kBelow), run);
+  const VB beyond = hn::VecFromMask(d, hn::Gt(magnitude, below));  // -1 or 0
+  const VB root = hn::Sub(hn::Add(small, more), beyond);
+#if HWY_TARGET == HWY_AVX2
+  return hn::Min(VB{_mm256_sign_epi8(root.raw, levels.raw)}, hn::Set(d, 7));
+#elif HWY_TARGET == HWY_SSE4
+  return hn::Min(VB{_mm_sign_epi8(root.raw, levels.raw)}, hn::Set(d, 7));
+#else
   const VB sign = hn::BroadcastSignBit(levels);
   return hn::Min(hn::Sub(hn::Xor(root, sign), sign), hn::Set(d, 7));
+#endif
 #endif
 }
 
