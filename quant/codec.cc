@@ -12,9 +12,6 @@
 namespace zpp {
 namespace {
 
-// The largest block: a tile starts on the block grid of every spec. Two fp32 tiles fit the smallest
-// L1.
-constexpr int64_t kTile_elems = kMaxBlock_elems;
 // Destinations from here on bypass the caches: no last-level cache share is expected to hold them.
 constexpr int64_t kStream_bytes = int64_t{64} << 20;
 
