@@ -57,14 +57,7 @@ Result<QuantSpec> ResolveEncoding(const char* flag, const std::string& text, con
   if (!spec.compressed()) return spec;
   // Gradients are sent with the sqrt code unless the text or --code says otherwise.
   if (spec.format == Format::kInt4 && text == "int4" && args.reduces()) spec.code = Code::kSqrt;
-  if (spec.format == Format::kInt4 && !flags.code.empty()) {
-    ZPP_ASSIGN_OR_RETURN(spec.code, ParseCode(flags.code));
-  }
-  if (!flags.rounding.empty()) {
-    ZPP_ASSIGN_OR_RETURN(spec.rounding, ParseRounding(flags.rounding));
-  }
-  if (flags.block) spec.block_elems = *flags.block;
-  const Status valid = Validate(spec);
+  const Status valid = ApplySpecFlags(flags, &spec);
   if (!valid.ok()) return InvalidArgument(std::string(flag) + ": " + valid.message());
   return spec;
 }
@@ -157,6 +150,17 @@ Status CheckMemory(const BwArgs& args) {
 
 }  // namespace
 
+Status ApplySpecFlags(const BwFlags& flags, QuantSpec* spec) {
+  if (spec->format == Format::kInt4 && !flags.code.empty()) {
+    ZPP_ASSIGN_OR_RETURN(spec->code, ParseCode(flags.code));
+  }
+  if (!flags.rounding.empty()) {
+    ZPP_ASSIGN_OR_RETURN(spec->rounding, ParseRounding(flags.rounding));
+  }
+  if (flags.block) spec->block_elems = *flags.block;
+  return Validate(*spec);
+}
+
 Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags) {
   const bool range = !flags.min_size.empty() || !flags.max_size.empty() || flags.factor;
   if ((range ? 1 : 0) + (flags.one_size.empty() ? 0 : 1) + (flags.all_sizes ? 1 : 0) > 1) {
@@ -195,7 +199,8 @@ Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags) {
 Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched) {
   BwArgs args;
   ZPP_ASSIGN_OR_RETURN(args.kind, ParseKind(flags.collective));
-  ZPP_ASSIGN_OR_RETURN(args.dtype, ParseDType(flags.dtype));
+  if (flags.all_targets) return InvalidArgument("--all-targets applies to codec only");
+  ZPP_ASSIGN_OR_RETURN(args.dtype, ParseDType(flags.dtype.empty() ? "fp32" : flags.dtype));
   if (!IsFloat(args.dtype)) return InvalidArgument("-d takes fp32, fp16 or bf16");
   ZPP_ASSIGN_OR_RETURN(args.op, ParseOp(flags.op));
   ZPP_RETURN_IF_ERROR(ResolvePolicy(flags, &args));

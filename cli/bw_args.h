@@ -20,7 +20,7 @@ struct BwFlags {
   std::string min_size, max_size, one_size;
   std::optional<double> factor;
   bool all_sizes = false;
-  std::string dtype = "fp32";
+  std::string dtype;  // fp32; of codec: fp32 and bf16
   std::string op = "sum";
   int iters = 20;
   int warmup = 3;
@@ -69,6 +69,9 @@ struct BwArgs {
 // One sentence about the first flag that is wrong. `launched`: a launcher's variables are there, so
 // no ranks are started unless asked for.
 Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched);
+
+// --block, --code and --rounding on top of an encoding; checked.
+Status ApplySpecFlags(const BwFlags& flags, QuantSpec* spec);
 
 // -b/-e/-f, -s, -a, or the default of 1M to 64M by factors of 4; ascending.
 Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags);

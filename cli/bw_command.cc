@@ -7,6 +7,7 @@
 #include "cli/bw_args.h"
 #include "cli/bw_json.h"
 #include "cli/bw_rank.h"
+#include "cli/codec_command.h"
 #include "cli/json_file.h"
 #include "cli/launcher.h"
 #include "collectives/bootstrap/launch_env.h"
@@ -40,6 +41,7 @@ int ReportBadInput(const Status& status, const BwFlags& flags) {
 }
 
 int RunBw(const BwFlags& flags) {
+  if (flags.collective == "codec") return RunCodec(flags);
   const Result<LaunchEnv> launched = ReadLaunchEnv();
   const bool alone = launched.status().code() == StatusCode::kNotFound;
   const Result<BwArgs> args = ResolveBw(flags, !alone);
@@ -103,6 +105,8 @@ void AddRunFlags(CLI::App& app, BwFlags* f) {
 
 void AddReportFlags(CLI::App& app, BwFlags* f) {
   app.add_flag("--explain", f->explain, "print the plan")->group("Report");
+  app.add_flag("--all-targets", f->all_targets, "codec: every SIMD target that this CPU has")
+      ->group("Report");
   app.add_flag("--report_gbits", f->report_gbits, "bandwidth in Gbit/s instead of GB/s")
       ->group("Report");
   app.add_option("--json", f->json, "the report as JSON to a file, - for standard output")

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "cli/codec_command.h"
 #include "cli/parse.h"
 
 namespace zpp::cli {
@@ -130,6 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"JsonFolder", [](BwFlags* f) { f->json = "/no/such/folder/x.json"; }, "/no/such"},
         Bad{"JsonIsFolder", [](BwFlags* f) { f->json = "/tmp"; }, "folder"},
         Bad{"DataMissing", [](BwFlags* f) { f->data = "/no/such.safetensors"; }, "/no/such"},
+        Bad{"AllTargets", [](BwFlags* f) { f->all_targets = true; }, "codec only"},
         Bad{"CompressedBroadcast",
             [](BwFlags* f) { f->collective = "broadcast", f->inter = "int8"; }, "never compressed"},
         Bad{"CompressedAllToAll",
@@ -174,6 +176,51 @@ TEST(ResolveBw, BlockCodeAndRoundingApplyToWhatIsCompressed) {
   EXPECT_EQ(policy.inter.block_elems, 64);
   EXPECT_EQ(policy.inter.code, Code::kSqrt);
   EXPECT_EQ(policy.inter.rounding, Rounding::kStochastic);
+}
+
+TEST(ResolveCodec, DefaultsAreThoseOfTheTable) {
+  const CodecBenchArgs args = *ResolveCodec(Flags("codec"));
+  EXPECT_THAT(args.counts, ElementsAre(64 << 10, 64 << 20));
+  EXPECT_EQ(args.specs.size(), 3u);
+  EXPECT_THAT(args.dtypes, ElementsAre(DType::kF32, DType::kBF16));
+}
+
+TEST(ResolveCodec, FlagsNarrowItDown) {
+  BwFlags flags = Flags("codec");
+  flags.one_size = "1K";
+  flags.dtype = "bf16";
+  flags.inter = "int4";
+  flags.block = 64;
+  flags.rounding = "stochastic";
+  const CodecBenchArgs args = *ResolveCodec(flags);
+  EXPECT_THAT(args.counts, ElementsAre(512));
+  ASSERT_EQ(args.specs.size(), 1u);
+  EXPECT_EQ(args.specs[0].block_elems, 64);
+  EXPECT_EQ(args.specs[0].rounding, Rounding::kStochastic);
+  flags = Flags("codec");
+  flags.code = "sqrt";  // of int4; linear and sqrt become one
+  EXPECT_EQ(ResolveCodec(flags)->specs.size(), 2u);
+}
+
+TEST(ResolveCodec, RefusesFlagsOfRanksAndBadValues) {
+  const std::vector<std::pair<std::string, std::function<void(BwFlags*)>>> bad = {
+      {"--ranks", [](BwFlags* f) { f->ranks = 2; }},
+      {"--nodes", [](BwFlags* f) { f->nodes = 2; }},
+      {"--inter-gbits", [](BwFlags* f) { f->inter_gbits = 1; }},
+      {"--explain", [](BwFlags* f) { f->explain = true; }},
+      {"none", [](BwFlags* f) { f->intra = "none"; }},
+      {"100", [](BwFlags* f) { f->block = 100; }},
+      {"-d", [](BwFlags* f) { f->dtype = "byte"; }},
+      {"-D", [](BwFlags* f) { f->seconds = NAN; }},
+      {"too large", [](BwFlags* f) { f->one_size = "100000G"; }},
+  };
+  for (const auto& [says, change] : bad) {
+    BwFlags flags = Flags("codec");
+    change(&flags);
+    const Result<CodecBenchArgs> args = ResolveCodec(flags);
+    ASSERT_FALSE(args.ok()) << says;
+    EXPECT_THAT(args.status().message(), HasSubstr(says));
+  }
 }
 
 TEST(CountFor, EqualSharesAndNeverEmpty) {

@@ -109,6 +109,22 @@ TEST_F(ZppProgram, JsonOnStandardOutputIsAlone) {
   EXPECT_THAT(ran.err, HasSubstr("Collective test concluded"));
 }
 
+TEST_F(ZppProgram, CodecRowsAsJson) {
+  const Ran ran = Run("bw codec -s 64K -d fp32 -D 0.002 --all-targets --json -");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const json report = json::parse(ran.out);
+  EXPECT_EQ(report["collective"], "codec");
+  ASSERT_FALSE(report["results"].empty());
+  for (const json& row : report["results"]) {
+    for (const char* key : {"op", "format", "code", "rounding", "dtype", "block", "count", "target",
+                            "GBps", "ratio", "of_roof", "rel_error"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+    EXPECT_EQ(row["count"], 16384);
+    EXPECT_GT(row["GBps"], 0);
+  }
+}
+
 TEST_F(ZppProgram, ExplainPrintsThePlan) {
   const Ran ran = Run("bw reduce_scatter --ranks 4 -s 64K -n 1 --explain");
   EXPECT_EQ(ran.code, 0) << ran.err;

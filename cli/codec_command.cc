@@ -1,0 +1,174 @@
+#include "cli/codec_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/bw_json.h"
+#include "cli/command.h"
+#include "cli/data_file.h"
+#include "cli/interrupt.h"
+#include "cli/json_file.h"
+#include "cli/parse.h"
+#include "cli/version.h"
+
+namespace zpp::cli {
+namespace {
+
+using nlohmann::json;
+
+Status RefuseFlagsOfRanks(const BwFlags& flags) {
+  const auto refuse = [](const char* flag) {
+    return InvalidArgument(std::string(flag) + " does not apply to codec, which runs on one core");
+  };
+  if (flags.ranks) return refuse("--ranks");
+  if (flags.nodes) return refuse("--nodes");
+  if (flags.inter_gbits) return refuse("--inter-gbits");
+  if (flags.link_gbits) return refuse("--link-gbits");
+  if (flags.explain) return refuse("--explain");
+  if (flags.flat) return refuse("--flat");
+  return {};
+}
+
+bool AsksForSizes(const BwFlags& flags) {
+  return !flags.min_size.empty() || !flags.max_size.empty() || flags.factor ||
+         !flags.one_size.empty() || flags.all_sizes;
+}
+
+Status ResolveSpecs(const BwFlags& flags, CodecBenchArgs* args) {
+  std::vector<std::string> names;
+  for (const std::string& name : {flags.intra, flags.inter}) {
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
+    }
+  }
+  if (!names.empty()) args->specs.clear();
+  for (const std::string& name : names) {
+    ZPP_ASSIGN_OR_RETURN(const QuantSpec spec, ParseQuantSpec(name));
+    if (!spec.compressed())
+      return InvalidArgument("codec measures int8 or int4, not '" + name + "'");
+    args->specs.push_back(spec);
+  }
+  for (QuantSpec& spec : args->specs) ZPP_RETURN_IF_ERROR(ApplySpecFlags(flags, &spec));
+  // --code makes linear and sqrt the same.
+  const auto end = std::unique(args->specs.begin(), args->specs.end());
+  args->specs.erase(end, args->specs.end());
+  return {};
+}
+
+// Eight times the largest vector, as MeasureCodec says.
+Status CheckCodecMemory(const CodecBenchArgs& args) {
+  const double physical =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const int64_t largest = *std::max_element(args.counts.begin(), args.counts.end());
+  if (8.0 * 4.0 * static_cast<double>(largest) <= physical) return {};
+  return InvalidArgument("a vector of " + std::to_string(largest) +
+                         " elements is too large for this machine's memory");
+}
+
+json RowJson(const CodecRow& row) {
+  return {{"op", row.op},
+          {"format", row.format},
+          {"code", row.code},
+          {"rounding", row.rounding},
+          {"dtype", DTypeName(row.dtype)},
+          {"block", row.block},
+          {"count", row.count},
+          {"target", row.target},
+          {"GBps", row.gb_per_s},
+          {"ratio", row.ratio},
+          {"of_roof", row.of_roof},
+          {"rel_error", row.rel_error}};
+}
+
+// The file's values, up to the largest vector.
+Status LoadValues(const BwFlags& flags, const CodecBenchArgs& args, std::vector<float>* values) {
+  if (flags.data.empty()) return {};
+  ZPP_ASSIGN_OR_RETURN(const DataFile file, DataFile::Open(flags.data, args.dtypes.front()));
+  const int64_t largest = *std::max_element(args.counts.begin(), args.counts.end());
+  values->resize(static_cast<size_t>(std::min(largest, file.elems())));
+  return file.Fill(0, DType::kF32, std::as_writable_bytes(std::span(*values)));
+}
+
+Result<std::vector<CodecRow>> Measure(const BwFlags& flags, std::vector<float>* values) {
+  ZPP_ASSIGN_OR_RETURN(CodecBenchArgs args, ResolveCodec(flags));
+  ZPP_RETURN_IF_ERROR(LoadValues(flags, args, values));
+  args.data = *values;
+  return MeasureCodec(args);
+}
+
+}  // namespace
+
+Result<CodecBenchArgs> ResolveCodec(const BwFlags& flags) {
+  CodecBenchArgs args;
+  ZPP_RETURN_IF_ERROR(RefuseFlagsOfRanks(flags));
+  if (!flags.dtype.empty()) {
+    ZPP_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
+    if (!IsFloat(dtype)) return InvalidArgument("-d takes fp32, fp16 or bf16");
+    args.dtypes = {dtype};
+  }
+  ZPP_RETURN_IF_ERROR(ResolveSpecs(flags, &args));
+  if (AsksForSizes(flags)) {
+    ZPP_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ResolveSizes(flags));
+    args.counts.clear();
+    for (const int64_t size : sizes) {
+      args.counts.push_back(std::max<int64_t>(1, size / SizeOf(args.dtypes.front())));
+    }
+  }
+  ZPP_RETURN_IF_ERROR(CheckCodecMemory(args));
+  if (flags.seconds) {
+    ZPP_RETURN_IF_ERROR(CheckRange("-D", *flags.seconds, 0.001, 3600));
+    args.min_s = *flags.seconds;
+  }
+  if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(flags.json));
+  args.all_targets = flags.all_targets;
+  return args;
+}
+
+std::string CodecTable(const std::vector<CodecRow>& rows) {
+  std::string text =
+      "# op                 format  code    rounding    dtype  block     count  target          "
+      "GB/s  x memcpy  of roof  rel error\n";
+  for (const CodecRow& row : rows) {
+    char line[256];
+    std::snprintf(line, sizeof line,
+                  "  %-18s %-7s %-7s %-11s %-5s %6d %9lld  %-12s %8.2f  %8.2f  %7.2f  %9.4g\n",
+                  row.op.c_str(), row.format.c_str(), row.code.c_str(), row.rounding.c_str(),
+                  std::string(DTypeName(row.dtype)).c_str(), row.block,
+                  static_cast<long long>(row.count), row.target.c_str(), row.gb_per_s, row.ratio,
+                  row.of_roof, row.rel_error);
+    text += line;
+  }
+  return text;
+}
+
+int RunCodec(const BwFlags& flags) {
+  InterruptWatch interrupts;
+  interrupts.OnSignal([&flags](int signal) {
+    if (!flags.json.empty()) {
+      static_cast<void>(WriteJson(flags.json, ErrorJson("codec", "interrupted by a signal")));
+    }
+    _exit(128 + signal);
+  });
+  std::vector<float> values;
+  const Result<std::vector<CodecRow>> rows = Measure(flags, &values);
+  if (!rows.ok()) {
+    if (flags.json == "-") {
+      static_cast<void>(WriteJson("-", ErrorJson("codec", rows.status().message())));
+    }
+    return Report(rows.status());
+  }
+  std::fputs(CodecTable(*rows).c_str(), flags.json == "-" ? stderr : stdout);
+  if (flags.json.empty()) return kExitOk;
+  json results = json::array();
+  for (const CodecRow& row : *rows) results.push_back(RowJson(row));
+  return Report(
+      WriteJson(flags.json, {{"version", kVersion},
+                             {"collective", "codec"},
+                             {"data", flags.data.empty() ? json(nullptr) : json(flags.data)},
+                             {"results", results}}));
+}
+
+}  // namespace zpp::cli
