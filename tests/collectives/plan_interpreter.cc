@@ -152,7 +152,7 @@ class Interpreter {
  public:
   Interpreter(std::span<const Plan> plans, const PlanRequest& request, const Partition& parts,
               std::span<const Bytes> input, const InterpretOptions& options)
-      : plans_(plans), options_(options), random_(options.seed) {
+      : plans_(plans), random_(options.seed) {
     outcome_.tier_bytes.assign(static_cast<size_t>(request.topology->tiers()), 0);
     for (size_t r = 0; r < plans.size(); ++r) {
       ranks_.emplace_back(plans[r], request, parts, input[r], options);
@@ -289,7 +289,6 @@ class Interpreter {
   }
 
   std::span<const Plan> plans_;
-  const InterpretOptions& options_;
   std::mt19937 random_;
   std::vector<RankState> ranks_;
   std::vector<std::vector<Event>> events_;
