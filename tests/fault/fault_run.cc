@@ -79,7 +79,8 @@ class FaultPlay {
 
   Status AwaitRounds() {
     const auto rounds = static_cast<int64_t>(2 + random_() % 20);
-    if (AwaitAll(setup_.ranks, Deadline::In(40), [&](size_t r) { return stage_->rounds[r] >= rounds; }))
+    if (AwaitAll(setup_.ranks, Deadline::In(40),
+                 [&](size_t r) { return stage_->rounds[r] >= rounds; }))
       return {};
     std::string why;
     const auto outcomes = ranks_->Collect(Deadline::In(0));

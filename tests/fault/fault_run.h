@@ -19,6 +19,7 @@ struct FaultSetup {
   int ranks = 4;
   double deadline_s = 2;    // of every collective
   int64_t elems = 4 << 20;  // fp32, of the all-reduce
+  bool polling = false;     // Work::Poll between naps instead of blocking calls
   uint64_t seed = 1;
 };
 

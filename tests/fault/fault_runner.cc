@@ -67,6 +67,7 @@ bool WriteJson(const std::string& path, const std::string& kind, const FaultSetu
                                {"ranks", setup.ranks},
                                {"elems", setup.elems},
                                {"deadline_s", setup.deadline_s},
+                               {"polling", setup.polling},
                                {"runs", totals.counted},
                                {"outside_a_collective", totals.outside},
                                {"hub_was_victim", totals.hub},
@@ -123,6 +124,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 60.0));
   app.add_option("--elems", setup.elems, "fp32 elements of an all-reduce")
       ->check(CLI::Range(1, 1 << 28));
+  app.add_flag("--polling", setup.polling, "polls a Work instead of blocking in the call");
   app.add_option("--seed", setup.seed);
   app.add_option("--json", json_path, "also writes the summary there");
   try {
