@@ -157,7 +157,7 @@ Status CheckPayloadSize(const QuantSpec& spec, int64_t elems, size_t bytes) {
 }
 
 void ClearPadding(const TileTarget& target) {
-  if (!target.spec.compressed()) return;
+  if (!target.spec.compressed() || target.elems == 0) return;
   const PayloadLayout layout = LayoutOf(target.spec, target.elems);
   const int64_t used = layout.blocks * ScaleBytes(target.spec);
   std::memset(target.payload.data() + used, 0, static_cast<size_t>(layout.scales_bytes - used));
