@@ -36,6 +36,7 @@ json RunJson(const BwRun& run) {
           {"alg_bw", run.alg_bw},
           {"bus_bw", run.bus_bw},
           {"wire_bytes", {{"intra", run.wire.intra}, {"inter", run.wire.inter}}},
+          {"planned_wire_bytes", {{"intra", run.planned.intra}, {"inter", run.planned.inter}}},
           {"nwrong", run.nwrong},
           {"reason", run.reason}};
 }

@@ -62,7 +62,7 @@ int Conclude(const BwArgs& args, const Status& status, BwReport* report) {
   int code = Report(status);
   if (!args.json.empty())
     code = std::max(code, Report(WriteJson(args.json, ToJson(args, *report))));
-  if (code == kExitOk && report->wrong() != 0) code = kExitFailed;
+  if (code == kExitOk && !report->good()) code = kExitFailed;
   return code;
 }
 
@@ -117,7 +117,7 @@ int RunBwRank(const BwArgs& args, int rank) {
   if (status.ok()) status = comm.Shutdown(Deadline::In(args.timeout_s));
   const int code = conclude(status);
   if (interrupts.signal() != 0) return 128 + interrupts.signal();
-  return code != kExitOk || report.wrong() != 0 ? kExitFailed : kExitOk;
+  return code != kExitOk || !report.good() ? kExitFailed : kExitOk;
 }
 
 }  // namespace zpp::cli

@@ -16,6 +16,7 @@ struct WireBytes {
   int64_t intra = 0;
   int64_t inter = 0;
   int64_t total() const { return intra + inter; }
+  bool operator==(const WireBytes&) const = default;
 };
 
 // One way of running one size.
@@ -24,6 +25,7 @@ struct BwRun {
   double alg_bw = 0;   // GB/s: size / time
   double bus_bw = 0;   // GB/s: alg_bw times nccl-tests' factor of the collective
   WireBytes wire;
+  WireBytes planned;     // by the plans; another number than `wire` makes the run fail
   int64_t nwrong = 0;    // elements outside the documented bound, and ranks whose bits differ
   double rel_error = 0;  // ||result - exact|| / ||exact|| over all ranks
   std::optional<double> predicted_us;  // by the simulator, where the links are known
@@ -61,6 +63,14 @@ struct BwReport {
     }
     return sum;
   }
+  bool as_planned() const {
+    for (const BwRow& row : rows) {
+      if (row.baseline.wire != row.baseline.planned) return false;
+      if (row.compressed && row.compressed->wire != row.compressed->planned) return false;
+    }
+    return true;
+  }
+  bool good() const { return wrong() == 0 && as_planned(); }
 };
 
 }  // namespace zpp::cli

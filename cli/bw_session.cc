@@ -43,7 +43,8 @@ double Median(std::vector<double> values) {
 
 // What one rank tells the others about one mode: fixed-size, followed by its times.
 struct Told {
-  int64_t intra_bytes, inter_bytes, wrong;
+  WireBytes wire, planned;
+  int64_t wrong;
   double sum_squared_error, sum_squared_value;
   uint64_t hash;
 };
@@ -93,11 +94,16 @@ void BwSession::Poison(int64_t count) {
   }
 }
 
-Status BwSession::RunOnce(const Mode& mode, int64_t count) {
+CallOptions BwSession::CallFor(const Mode& mode) const {
   CallOptions call;
   call.op = args_.op;
   call.policy = mode.policy;
   call.noise.seed = 1;
+  return call;
+}
+
+Status BwSession::RunOnce(const Mode& mode, int64_t count) {
+  const CallOptions call = CallFor(mode);
   switch (args_.kind) {
     case CollectiveKind::kAllGather:
       return comm_.AllGather(Input(count), Output(count), call);
@@ -193,9 +199,7 @@ std::optional<Fabric> BwSession::KnownFabric() const {
 }
 
 Status BwSession::Explain(const Mode& mode, int64_t count, BwRun* run) {
-  CallOptions call;
-  call.op = args_.op;
-  call.policy = mode.policy;
+  const CallOptions call = CallFor(mode);
   ZPP_ASSIGN_OR_RETURN(const Plan plan, comm_.Explain(args_.kind, args_.dtype, count, call));
   run->reason = plan.reason;
   const std::optional<Fabric> fabric = KnownFabric();
@@ -212,7 +216,12 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   const int64_t iterations = static_cast<int64_t>(mode.times_s.size());
   Told told{};
   for (size_t tier = 0; tier < mode.sent_bytes.size(); ++tier) {
-    (tier == 0 ? told.intra_bytes : told.inter_bytes) += mode.sent_bytes[tier];
+    (tier == 0 ? told.wire.intra : told.wire.inter) += mode.sent_bytes[tier];
+  }
+  ZPP_ASSIGN_OR_RETURN(const std::vector<int64_t> planned,
+                       comm_.PlannedBytes(args_.kind, args_.dtype, count, CallFor(mode)));
+  for (size_t tier = 0; tier < planned.size(); ++tier) {
+    (tier == 0 ? told.planned.intra : told.planned.inter) += planned[tier];
   }
   told.wrong = mode.verdict.wrong;
   told.sum_squared_error = mode.verdict.sum_squared_error;
@@ -230,8 +239,10 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   for (int rank = 0; rank < comm_.world(); ++rank) {
     Told one;
     std::memcpy(&one, all_told.data() + rank * sizeof one, sizeof one);
-    run.wire.intra += one.intra_bytes / iterations;
-    run.wire.inter += one.inter_bytes / iterations;
+    run.wire.intra += one.wire.intra;
+    run.wire.inter += one.wire.inter;
+    run.planned.intra += one.planned.intra;
+    run.planned.inter += one.planned.inter;
     run.nwrong += one.wrong;
     if (same_everywhere && one.hash != told.hash) ++run.nwrong;
     error += one.sum_squared_error;
@@ -243,6 +254,8 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
       slowest_s[i] = std::max(slowest_s[i], time_s);
     }
   }
+  run.wire.intra /= iterations;
+  run.wire.inter /= iterations;
   const double time_s = Median(slowest_s);
   run.time_us = time_s * 1e6;
   run.alg_bw = time_s > 0 ? static_cast<double>(size_bytes) / time_s / 1e9 : 0;

@@ -40,6 +40,7 @@ class BwSession {
   Vec Output(int64_t count) const;
   void FillInput(int64_t count);
   void Poison(int64_t count);
+  CallOptions CallFor(const Mode& mode) const;
   Status RunOnce(const Mode& mode, int64_t count);
   Status TimeOnce(Mode* mode, int64_t count);
   Status IterateAll(std::vector<Mode>* modes, int64_t count);

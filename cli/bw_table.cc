@@ -56,6 +56,9 @@ std::string RunLines(const char* name, const BwRow& row, const BwRun& run) {
   std::string text = Text("# %12lld  %-12s wire bytes inside nodes %s, across nodes %s",
                           static_cast<long long>(row.size_bytes), name,
                           Bytes(run.wire.intra).c_str(), Bytes(run.wire.inter).c_str());
+  if (run.wire != run.planned) {
+    text += " BUT PLANNED " + Bytes(run.planned.intra) + " and " + Bytes(run.planned.inter);
+  }
   if (&run != &row.baseline) {
     const double ratio = run.wire.total() > 0 ? static_cast<double>(row.baseline.wire.total()) /
                                                     static_cast<double>(run.wire.total())
@@ -152,6 +155,7 @@ std::string TableTail(const BwArgs& args, const BwReport& report) {
   if (Compresses(args)) {
     text += Text("# Avg bus bandwidth uncompressed : %.6g\n", AverageBusBw(report, false));
   }
+  text += Text("# Wire bytes as planned : %s\n", report.as_planned() ? "yes, to the byte" : "NO");
   const bool good = report.wrong() == 0;
   text += Text("# Out of bounds values : %lld %s\n", static_cast<long long>(report.wrong()),
                good ? "OK" : "FAILED");
