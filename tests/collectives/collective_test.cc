@@ -42,6 +42,7 @@ void RunCases(const WorldOptions& world, const std::vector<CollectiveCase>& case
 class Collectives : public testing::TestWithParam<int> {
  protected:
   const Topology& topology() const { return layouts_[static_cast<size_t>(GetParam())].second; }
+  int pairs() const { return topology().world() > 4 ? 2 : 4; }
 
  private:
   std::vector<std::pair<std::string, Topology>> layouts_ = Layouts();
@@ -99,7 +100,9 @@ std::vector<CollectiveCase> Reductions(const CollectivePolicy& policy, int pairs
   return cases;
 }
 
-TEST_P(Collectives, PlainReductions) { RunCases({.topology = topology()}, Reductions({})); }
+TEST_P(Collectives, PlainReductions) {
+  RunCases({.topology = topology()}, Reductions({}, pairs()));
+}
 
 TEST_P(Collectives, FlatReductions) {
   RunCases({.topology = topology()}, Reductions({.flat = true}, 2));
@@ -111,7 +114,7 @@ TEST_P(Collectives, WidePartialSums) {
 
 TEST_P(Collectives, CompressedReductions) {
   RunCases({.topology = topology()},
-           Reductions(Compressed(QuantSpec::Int8(), QuantSpec::Int4(Code::kSqrt))));
+           Reductions(Compressed(QuantSpec::Int8(), QuantSpec::Int4(Code::kSqrt)), pairs()));
 }
 
 TEST_P(Collectives, CompressedAcrossOnly) {
