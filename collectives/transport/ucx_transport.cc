@@ -79,6 +79,8 @@ class UcxTransport : public Transport {
   Status OnDeadline(const UcxBatch& batch, double patience_s);
   Status Meet(Deadline deadline);
   std::vector<pollfd> WaitedFds() const;
+  // How long a Wait of this deadline waits for the verdict: one more deadline.
+  double PatienceFor(Deadline deadline);
 
   std::unique_ptr<UcxCore> core_;  // null once it has failed or was shut down
   const std::shared_ptr<ControlPlane> control_;
@@ -88,6 +90,9 @@ class UcxTransport : public Transport {
   TransportInfo info_;
   Status status_;                   // sticky
   std::optional<Failing> failing_;  // failed, but the verdict is not known yet
+
+  Deadline patience_of_ = Deadline::Never();
+  double patience_s_ = 0;
 
   std::atomic<bool> aborted_{false};
   std::mutex abort_mutex_;
@@ -167,11 +172,11 @@ Status UcxTransport::FailForGood(Status why) {
 Status UcxTransport::Fail(Status first, std::vector<int> suspects, double patience_s, bool block) {
   Log(LogLevel::kInfo, "transport failed: " + first.ToString());
   AbandonUcx(std::move(core_));
-  if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
-  if (suspects.empty()) {  // no peer's doing: the others learn it from us
+  if (suspects.empty()) {  // no lost peer's doing: the others learn it from us
     control_->Abort(first.message());
     return FailForGood(std::move(first));
   }
+  if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
   for (const int suspect : suspects) control_->Report(suspect, first.message());
   failing_ = Failing{.first = std::move(first), .until = Deadline::In(patience_s)};
   return Settle(block);
@@ -217,16 +222,23 @@ std::vector<pollfd> UcxTransport::WaitedFds() const {
   return waited;
 }
 
+// A collective waits many times with one deadline: what counts is how long that was at first.
+double UcxTransport::PatienceFor(Deadline deadline) {
+  if (deadline.never()) return timeout_s_;
+  if (deadline.when() != patience_of_.when()) {
+    patience_of_ = deadline;
+    patience_s_ = deadline.expired() ? std::min(timeout_s_, kVerdictTime_s)
+                                     : std::max(deadline.remaining_s(), 0.05);
+  }
+  return patience_s_;
+}
+
 Status UcxTransport::Wait(Ticket ticket, Deadline deadline) {
   if (failing_) return Settle(/*block=*/true);
   if (!status_.ok()) return status_;
   UcxBatch* batch = core_->Find(ticket);
   if (batch == nullptr) return Fail(NoSuchTicket(ticket));
-  // One more deadline for the verdict; or the time that the control plane needs for one, where
-  // little was left.
-  const double patience_s =
-      deadline.never() ? timeout_s_
-                       : std::max(deadline.remaining_s(), std::min(timeout_s_, kVerdictTime_s));
+  const double patience_s = PatienceFor(deadline);
   UcxIdler idler(crowded_);
   std::vector<pollfd> waited;
   for (uint32_t turn = 1; batch->pending > 0; ++turn) {
