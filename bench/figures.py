@@ -189,7 +189,7 @@ def mpi(figures):
         return figures.note("mpi", "not measured: mpirun or compare_mpi is missing")
     ratios = {}
     for ranks in (2, 4):
-        report = figures.run(f"mpi-{ranks}", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks),
+        report = figures.run(f"mpi-{ranks}", ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
                                               figures.compare, "--json", "{json}"])
         for row in report["results"]:
             small = row["bytes_per_rank"] <= 8
