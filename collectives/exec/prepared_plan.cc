@@ -63,24 +63,29 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Tiers of a reduction's stages, in their order: a tier that joins nothing has none.
+std::vector<int> HopTiers(const PrepareArgs& args) {
+  if (args.flat) return {0};
+  std::vector<int> tiers;
+  for (int tier = 0; tier < args.topology->tiers(); ++tier) {
+    if (args.topology->MaxChildren(tier + 1) > 1) tiers.push_back(tier);
+  }
+  return tiers;
+}
+
 // The same element is quantized once per hop and contribution; each needs random numbers of its
 // own, and they must not depend on which rank happens to hold the part. So the key names whose
-// contribution it is: the hop's stage and the domain summed so far. A gather's elements differ
-// already.
+// contribution it is: the tier it is about to cross and the domain, below that tier, that has been
+// summed. The finished sum and what is gathered have one contribution only.
 std::vector<uint64_t> NoiseSeeds(const PrepareArgs& args) {
   const Plan& plan = args.plan;
-  const int tiers = args.flat ? 1 : args.topology->tiers();
   const bool reduces =
       plan.kind == CollectiveKind::kReduceScatter || plan.kind == CollectiveKind::kAllReduce;
-  std::vector<uint64_t> seeds;
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    const int level = reduces ? std::min(static_cast<int>(stage), tiers) : tiers;
-    uint64_t domain = 0;
-    if (level == 0) domain = static_cast<uint64_t>(plan.rank);
-    if (level > 0 && level < tiers) {
-      domain = static_cast<uint64_t>(args.topology->DomainId(level, plan.rank));
-    }
-    seeds.push_back(Mix(static_cast<uint64_t>(level) << 32 | domain));
+  const std::vector<int> tiers = reduces ? HopTiers(args) : std::vector<int>();
+  std::vector<uint64_t> seeds(plan.stages.size(), Mix(~uint64_t{0}));
+  for (size_t hop = 0; hop < std::min(tiers.size(), seeds.size()); ++hop) {
+    const int domain = args.topology->DomainId(tiers[hop], plan.rank);
+    seeds[hop] = Mix(static_cast<uint64_t>(tiers[hop]) << 32 | static_cast<uint64_t>(domain));
   }
   return seeds;
 }

@@ -100,6 +100,44 @@ TEST_P(Determinism, ChunksThreadsAndTimingChangeNoBit) {
   }
 }
 
+// Cutting the front off moves every element to another owner, or at least to another place of its
+// part. Stochastic rounding must not notice: neither which rank holds a domain's contribution nor
+// which tiers of the topology join anything.
+TEST(Determinism, DitheredBitsDoNotDependOnWhoOwnsAPart) {
+  constexpr int64_t kCut = 9 * 2048;
+  auto layouts = Layouts();
+  for (const std::vector<int>& fanout :
+       {std::vector<int>{1, 2, 2}, {2, 1, 2}, {1, 3}, {1, 2, 1, 2}}) {
+    layouts.emplace_back("trivial tiers", *Topology::Regular(fanout));
+  }
+  QuantSpec dithered = QuantSpec::Int4(Code::kLinear);
+  dithered.rounding = Rounding::kStochastic;
+  for (const auto& [name, topology] : layouts) {
+    for (bool flat : {false, true}) {
+      const auto body = [&](Communicator& comm) -> Result<std::string> {
+        std::vector<float> whole = Noise(comm.rank());
+        std::vector<float> rest(whole.begin() + kCut, whole.end());
+        CallOptions call;
+        call.policy = {.intra = dithered, .inter = dithered, .flat = flat};
+        call.policy->min_compress_bytes = 0;
+        call.noise = {.seed = 7, .step = 3};
+        ZPP_RETURN_IF_ERROR(comm.AllReduce({DType::kF32, whole.data(), kElems},
+                                           {DType::kF32, whole.data(), kElems}, call));
+        call.noise.first_elem = kCut;
+        ZPP_RETURN_IF_ERROR(comm.AllReduce({DType::kF32, rest.data(), kElems - kCut},
+                                           {DType::kF32, rest.data(), kElems - kCut}, call));
+        for (size_t i = 0; i < rest.size(); ++i) {
+          ZPP_REQUIRE_MSG(std::memcmp(&rest[i], &whole[i + kCut], 4) == 0, std::to_string(i));
+        }
+        return std::string();
+      };
+      const auto result = RunWorld({.topology = topology}, body);
+      EXPECT_TRUE(result.ok()) << name << (flat ? ", flat" : "") << ": "
+                               << result.status().message();
+    }
+  }
+}
+
 // Without compression and with a hop per tier, cutting a vector into several calls changes nothing
 // either.
 TEST(Determinism, ASmallCallSumsInTheSameOrderAsALargeOne) {
