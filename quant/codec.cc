@@ -64,14 +64,32 @@ void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKe
   }
 }
 
-// Tile by tile: widen, encode, decode again, compare.
+// What the tile at `at` became is written to `decoded`; with `stats`, its errors are added.
+void ReadBackTile(const TileTarget& target, int64_t at, std::span<const float> values,
+                  float* decoded, ErrorStats* stats) {
+  const QuantSpec& spec = target.spec;
+  const int64_t elems = static_cast<int64_t>(values.size());
+  const PayloadOut to = PayloadAt(spec, LayoutOf(spec, target.elems), target.payload.data(), at);
+  if (spec.compressed()) {
+    Kernels().decode(spec, {to.scales, to.codes}, {DType::kF32, decoded, elems}, false);
+  } else {
+    Kernels().convert({spec.plain, to.codes, elems}, {DType::kF32, decoded, elems});
+  }
+  if (stats != nullptr) AddErrors(spec, values.data(), decoded, elems, *stats);
+}
+
+// Tile by tile: widen, encode what was given, decode again, compare.
 void EncodeWithStats(const TileTarget& target, ConstVec in, ErrorStats& stats) {
   alignas(64) float values[kTile_elems];
   alignas(64) float decoded[kTile_elems];
+  const PayloadLayout layout = LayoutOf(target.spec, target.elems);
   for (int64_t at = 0; at < in.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, in.elems - at);
-    Kernels().convert(Slice(in, at, elems), {DType::kF32, values, elems});
-    EncodeTile(target, at, {values, static_cast<size_t>(elems)}, decoded, &stats);
+    const ConstVec tile = Slice(in, at, elems);
+    Kernels().convert(tile, {DType::kF32, values, elems});
+    EncodeRun(target.spec, tile, PayloadAt(target.spec, layout, target.payload.data(), at),
+              From(target.noise, at));
+    ReadBackTile(target, at, {values, static_cast<size_t>(elems)}, decoded, &stats);
   }
 }
 
@@ -126,6 +144,23 @@ void ReduceTiles(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* s
   }
 }
 
+// One encoded operand to plain values: narrowed as Decode does it, not as a sum is.
+void DecodeWithStats(const ReduceArgs& args, std::span<std::byte> out, ErrorStats& stats) {
+  alignas(64) float values[kTile_elems];
+  alignas(64) float decoded[kTile_elems];
+  const Operand& in = args.in[0];
+  const DType plain = args.out_spec.plain;
+  const TileTarget target{args.out_spec, out, args.elems, args.noise};
+  const PayloadLayout layout = LayoutOf(in.spec, args.elems);
+  for (int64_t at = 0; at < args.elems; at += kTile_elems) {
+    const int64_t elems = std::min(kTile_elems, args.elems - at);
+    const PayloadIn from = PayloadAt(in.spec, layout, in.payload.data(), at);
+    Kernels().decode(in.spec, from, {DType::kF32, values, elems}, false);
+    Kernels().decode(in.spec, from, {plain, out.data() + at * SizeOf(plain), elems}, false);
+    ReadBackTile(target, at, {values, static_cast<size_t>(elems)}, decoded, &stats);
+  }
+}
+
 // Plain output: the sum is written where it belongs, without a buffer in between.
 void ReducePlain(const ReduceArgs& args, std::span<std::byte> out) {
   const DType plain = args.out_spec.plain;
@@ -140,7 +175,8 @@ void ReducePlain(const ReduceArgs& args, std::span<std::byte> out) {
 std::atomic<const CodecKernels*> forced_kernels = nullptr;
 
 const CodecKernels& Kernels() {
-  const CodecKernels* forced = forced_kernels.load(std::memory_order_relaxed);
+  // Acquire: the table behind it may have been made by the thread that called SetCodecTarget.
+  const CodecKernels* forced = forced_kernels.load(std::memory_order_acquire);
   if (forced != nullptr) return *forced;
   static const CodecKernels* const best = DefaultKernels();
   return *best;
@@ -169,13 +205,7 @@ void EncodeTile(const TileTarget& target, int64_t at, std::span<const float> val
   const int64_t elems = static_cast<int64_t>(values.size());
   const PayloadOut to = PayloadAt(spec, LayoutOf(spec, target.elems), target.payload.data(), at);
   EncodeRun(spec, {DType::kF32, values.data(), elems}, to, From(target.noise, at));
-  if (decoded == nullptr) return;
-  if (spec.compressed()) {
-    Kernels().decode(spec, {to.scales, to.codes}, {DType::kF32, decoded, elems}, false);
-  } else {
-    Kernels().convert({spec.plain, to.codes, elems}, {DType::kF32, decoded, elems});
-  }
-  if (stats != nullptr) AddErrors(spec, values.data(), decoded, elems, *stats);
+  if (decoded != nullptr) ReadBackTile(target, at, values, decoded, stats);
 }
 
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
@@ -230,12 +260,17 @@ Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats
   if (args.elems == 0) return {};
   const QuantSpec& spec = args.out_spec;
   const Operand& only = args.in[0];
-  if (args.in.size() == 1 && args.divisor == 1 && stats == nullptr) {
-    const bool plain = !only.spec.compressed();
-    if (plain)
-      return Encode(spec, {only.spec.plain, only.payload.data(), args.elems}, out, args.noise);
+  if (args.in.size() == 1 && args.divisor == 1) {
+    if (!only.spec.compressed()) {
+      const ConstVec values{only.spec.plain, only.payload.data(), args.elems};
+      return Encode(spec, values, out, args.noise, stats);
+    }
     if (!spec.compressed()) {
-      return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems});
+      if (stats == nullptr) {
+        return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems});
+      }
+      DecodeWithStats(args, out, *stats);
+      return {};
     }
   }
   if (spec.compressed() || stats != nullptr) {
@@ -264,7 +299,7 @@ Status SetCodecTarget(std::string_view name) {
               "no codec target '" + std::string(name) + "' here; there are:" + known};
     }
   }
-  forced_kernels = kernels;
+  forced_kernels.store(kernels, std::memory_order_release);
   return {};
 }
 

@@ -145,7 +145,7 @@ ZPP_HD float CanonicalScale(uint32_t bits) {
 // infinity. What lies further out is infinite.
 ZPP_HD uint16_t DecodedToF16(float value) {
   const uint32_t magnitude = BitsOf(value) & 0x7fffffffu;
-  if (magnitude >= 0x477ff000u && magnitude < 0x4780f000u) {  // 65520 up to 65504 * (1 + 2^-7)
+  if (magnitude >= 0x477ff000u && magnitude < 0x4780f000u) {  // 65520 to below 66016
     return static_cast<uint16_t>((BitsOf(value) >> 16 & 0x8000u) | 0x7bffu);
   }
   return F16FromF32(value);

@@ -107,13 +107,15 @@ void ErrorFeedback::StoreTile(int64_t at, std::span<float> values) {
 Status ErrorFeedback::Encode(const QuantSpec& spec, int64_t first, ConstVec x,
                              std::span<std::byte> payload, const NoiseKey& noise,
                              ErrorStats* stats) {
-  const bool ends = first + x.elems == elems_ || x.elems % kTile_elems == 0;
-  if (first < 0 || x.elems < 0 || first % kTile_elems != 0 || first + x.elems > elems_ || !ends) {
-    return InvalidArgument("error feedback: elements " + std::to_string(first) + " to " +
-                           std::to_string(first + x.elems) + " of " + std::to_string(elems_) +
+  const bool inside = first >= 0 && first <= elems_ && x.elems >= 0 && x.elems <= elems_ - first;
+  const bool ends = inside && (x.elems == elems_ - first || x.elems % kTile_elems == 0);
+  if (!ends || first % kTile_elems != 0) {
+    return InvalidArgument("error feedback: " + std::to_string(x.elems) + " elements from " +
+                           std::to_string(first) + " of " + std::to_string(elems_) +
                            " are no run of whole tiles");
   }
   if (!IsFloat(x.dtype)) return InvalidArgument("error feedback: only fp32, fp16 and bf16");
+  if (x.elems > 0 && x.data == nullptr) return InvalidArgument("error feedback: null data");
   ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, x.elems, payload.size()));
   const TileTarget target{spec, payload, x.elems, noise};
   ClearPadding(target);

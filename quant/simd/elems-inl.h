@@ -75,7 +75,8 @@ template <bool kStream>
 HWY_INLINE void StoreHalves(VU halves, std::byte* p) {
   const hn::Rebind<uint16_t, DF> d16;
   const auto packed = hn::DemoteTo(d16, hn::BitCast(DI(), halves));
-  if constexpr (kStream) {
+  // Highway streams 16 bytes whatever the vector's length: with four lanes that is too many.
+  if constexpr (kStream && kLanes >= 8) {
     hn::Stream(packed, d16, reinterpret_cast<uint16_t*>(p));
   } else {
     hn::StoreU(packed, d16, reinterpret_cast<uint16_t*>(p));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "codec_cases.h"
 
@@ -200,6 +201,14 @@ TEST(ErrorFeedback, BadArgumentsAreNamed) {
   EXPECT_FALSE(feedback.Encode(kSpec, 4900, {DType::kF32, x.data(), 100}, payload).ok());
   EXPECT_FALSE(feedback.Encode(kSpec, 4096, {DType::kF32, x.data(), 2048}, payload).ok());
   EXPECT_FALSE(feedback.Encode(kSpec, 4096, {DType::kF32, x.data(), 904}, payload).ok());
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_FALSE(feedback.Encode(kSpec, 2048, {DType::kF32, x.data(), kMost}, payload).ok());
+  EXPECT_FALSE(feedback.Encode(kSpec, kMost / 2048 * 2048, {DType::kF32, x.data(), 4096}, {}).ok());
+  EXPECT_FALSE(feedback.Encode(kSpec, -2048, {DType::kF32, x.data(), 2048}, {}).ok());
+  std::vector<std::byte> last(static_cast<size_t>(PayloadBytes(kSpec, 904)));
+  EXPECT_FALSE(feedback.Encode(kSpec, 4096, {DType::kF32, nullptr, 904}, last).ok());
+  EXPECT_FALSE(feedback.Encode(kSpec, 4096, {DType::kByte, x.data(), 904}, last).ok());
+  EXPECT_TRUE(feedback.Encode(kSpec, 4096, {DType::kF32, x.data(), 904}, last).ok());
   EXPECT_FALSE(feedback.Flush(std::span(x).first(10)).ok());
 }
 

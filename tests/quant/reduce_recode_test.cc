@@ -159,6 +159,51 @@ TEST(ReduceRecode, NaNAndInfinityReachThePlainSum) {
   }
 }
 
+// Whatever is given and asked for, statistics change no byte: neither signaling NaNs that are only
+// moved, nor the narrowing of a lone decoded operand.
+TEST(ReduceRecode, StatisticsChangeNoByte) {
+  constexpr int64_t kElems = 4099;
+  const std::vector<std::vector<QuantSpec>> inputs = {
+      {QuantSpec::None()},
+      {QuantSpec::None(DType::kF16)},
+      {QuantSpec::None(DType::kBF16)},
+      {QuantSpec::Int8(64)},
+      {*ParseQuantSpec("int8/32/stochastic")},
+      {QuantSpec::Int4(Code::kSqrt, 32)},
+      {QuantSpec::Int8(64), QuantSpec::None(DType::kF16)},
+      {QuantSpec::None(DType::kBF16), QuantSpec::None(DType::kBF16)}};
+  for (const std::vector<QuantSpec>& specs : inputs) {
+    for (Pattern pattern : {Pattern::kNormal, Pattern::kHuge, Pattern::kNonfinite}) {
+      Operands operands = MakeOperands(specs, kElems, pattern);
+      if (pattern == Pattern::kHuge && specs[0].compressed()) {  // of fp16
+        operands.payloads[0] = EncodeF32(specs[0], Make(pattern, kElems, 1, DType::kF16));
+        operands.list[0].payload = operands.payloads[0];
+      }
+      if (pattern == Pattern::kNonfinite && !specs[0].compressed()) {
+        const uint32_t signaling[] = {0x7f800001u, 0x7c01u, 0x7f81u};
+        const DType dtype = specs[0].plain;
+        std::memcpy(operands.payloads[0].data(), &signaling[static_cast<int>(dtype)],
+                    static_cast<size_t>(SizeOf(dtype)));
+      }
+      for (const QuantSpec& out_spec : kOutSpecs) {
+        for (std::string_view target : CodecTargets()) {
+          const WithTarget use(target);
+          const ReduceArgs args{
+              .in = operands.list, .elems = kElems, .out_spec = out_spec, .noise = {}};
+          std::vector<std::byte> without(static_cast<size_t>(PayloadBytes(out_spec, kElems)));
+          std::vector<std::byte> with(without.size(), std::byte{0xcc});
+          ErrorStats stats;
+          ASSERT_TRUE(ReduceRecode(args, without).ok());
+          ASSERT_TRUE(ReduceRecode(args, with, &stats).ok());
+          ASSERT_TRUE(with == without) << target << " " << ToString(specs[0]) << " -> "
+                                       << ToString(out_spec) << " " << Name(pattern);
+          ASSERT_GT(stats.nonzero + stats.nonfinite, 0);
+        }
+      }
+    }
+  }
+}
+
 TEST(ReduceRecode, StochasticNoiseDoesNotDependOnTheCut) {
   const QuantSpec spec = *ParseQuantSpec("int4/64/sqrt/stochastic");
   const Operands operands =
