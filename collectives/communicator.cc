@@ -169,6 +169,7 @@ Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args, const 
       ChooseChunks({.parts = &parts,
                     .dtype = args.dtype,
                     .compressed = choice.compressed,
+                    .across_nodes = topology_.num_nodes() > 1,
                     .parts_per_message = choice.flat || args.kind == CollectiveKind::kAllToAll ||
                                                  args.kind == CollectiveKind::kBroadcast
                                              ? 1
@@ -179,7 +180,10 @@ Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args, const 
                   .dtype = args.dtype,
                   .chunks = chunks,
                   .topology = &topology_,
-                  .flat = choice.flat || choice.one_shot});
+                  .flat = choice.flat || choice.one_shot,
+                  .keep_tail_in_flight =
+                      topology_.num_nodes() > 1 && args.kind != CollectiveKind::kReduceScatter &&
+                      args.kind != CollectiveKind::kBarrier && !choice.gather.compressed()});
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::Create(std::unique_ptr<Transport> transport,

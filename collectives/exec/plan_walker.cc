@@ -39,12 +39,17 @@ void PlanWalker::Next() {
   if (!done()) Enter();
 }
 
+Stage PlanWalker::Before(int stage) const {
+  const auto& stages = prepared_->plan.stages;
+  return prepared_->plan.Begin(std::min(static_cast<size_t>(stage), stages.size()));
+}
+
 void PlanWalker::Enter() {
   tasks_.clear();
   operands_.clear();
   const Event& e = event();
-  const Stage begin = prepared_->plan.Begin(static_cast<size_t>(e.stage));
-  const Stage& stage = prepared_->plan.stages[static_cast<size_t>(e.stage)];
+  const Stage begin = Before(e.stage);
+  const Stage stage = Before(e.stage + 1);
   switch (e.kind) {
     case Event::kBefore:
       if (e.stage == 0) map_.EnterChunk(e.chunk);
@@ -170,8 +175,8 @@ PlanWalker::Batch PlanWalker::Messages() {
   send_tiers_.clear();
   recvs_.clear();
   const Plan& plan = prepared_->plan;
-  const Stage begin = plan.Begin(static_cast<size_t>(event().stage));
-  const Stage& stage = plan.stages[static_cast<size_t>(event().stage)];
+  const Stage begin = Before(event().stage);
+  const Stage stage = Before(event().stage + 1);
   for (uint32_t m = begin.sends_end; m < stage.sends_end; ++m) AddSends(plan.sends[m]);
   for (uint32_t m = begin.recvs_end; m < stage.recvs_end; ++m) AddReceives(plan.recvs[m]);
   return {sends_, send_tiers_, recvs_};
@@ -223,8 +228,8 @@ void PlanWalker::AddReceives(const Message& message) {
 
 Status PlanWalker::CheckArrived(bool check_payload) const {
   const Plan& plan = prepared_->plan;
-  const Stage begin = plan.Begin(static_cast<size_t>(event().stage));
-  const Stage& stage = plan.stages[static_cast<size_t>(event().stage)];
+  const Stage begin = Before(event().stage);
+  const Stage stage = Before(event().stage + 1);
   for (uint32_t m = begin.recvs_end; m < stage.recvs_end; ++m) {
     if (!SpecOf(plan.recvs[m].data).compressed()) continue;
     ZPP_RETURN_IF_ERROR(CheckMessage(plan.recvs[m], check_payload));

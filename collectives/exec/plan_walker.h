@@ -49,6 +49,8 @@ class PlanWalker {
   Status CheckArrived(bool check_payload) const;
 
  private:
+  // Ends of all stages before `stage`; one beyond the last is empty.
+  Stage Before(int stage) const;
   void Enter();
   void AddOp(uint32_t op);
   void AddPlain(uint32_t op, uint32_t part);

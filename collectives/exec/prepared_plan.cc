@@ -103,9 +103,13 @@ Result<PreparedPlan> Prepare(PrepareArgs args) {
   ZPP_RETURN_IF_ERROR(CheckWritten(args.plan));
   ZPP_RETURN_IF_ERROR(CheckLimits(args.plan, args.chunks));
   PreparedPlan out;
-  out.pipeline = ChoosePipeline(args.plan.stages.size(), args.chunks);
+  // A chunk's exchange is waited for when its next stage begins; an empty one is walked where the
+  // plan has none.
+  const bool one_more = args.keep_tail_in_flight && args.chunks > 1;
+  const size_t stages = args.plan.stages.size() + (one_more ? 1 : 0);
+  out.pipeline = ChoosePipeline(stages, args.chunks);
   out.dtype = args.dtype;
-  out.events = Events(static_cast<int>(args.plan.stages.size()), out.pipeline);
+  out.events = Events(static_cast<int>(stages), out.pipeline);
   out.stage_seed = NoiseSeeds(args);
   out.arena = AssignArena(args.plan, LargestChunks(args.parts, args.plan, args.chunks), 0, 1);
   out.arena.bytes = (out.arena.bytes + 63) / 64 * 64;

@@ -16,7 +16,7 @@ struct PreparedPlan {
   Partition parts;
   Pipeline pipeline;
   DType dtype = DType::kF32;  // of the caller's buffers
-  std::vector<Event> events;
+  std::vector<Event> events;  // may name one stage more than the plan has: an empty one
   // One lane, with room for any chunk: slots keep their place from chunk to chunk.
   Arena arena;
   // Where the running offsets of a stage slot's parts begin in a lane's table (parts + 1 each); -1
@@ -36,6 +36,10 @@ struct PrepareArgs {
   int chunks = 1;
   const Topology* topology = nullptr;
   bool flat = false;  // the plan knows one hop over all ranks
+  // The plan ends in an exchange that is not to be waited for before the next chunks have started:
+  // a network must not idle. Through shared memory it costs more cache than it hides. Equal on all
+  // ranks.
+  bool keep_tail_in_flight = false;
 };
 
 // Checks the plan against the limits of tags and that nothing writes the input, lays out the lanes,
