@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "quant/codec.h"
 
@@ -43,6 +44,26 @@ TEST(CodecRows, ErrorsAreThoseOfTheData) {
   ASSERT_TRUE(rows.ok());
   EXPECT_EQ(rows->at(4).op, "encode");
   EXPECT_LT(rows->at(4).rel_error, 0.004);  // only the rounding of the scale
+}
+
+// The user's data may hold anything: blocks of NaN, sums that overflow, zeros, subnormals.
+TEST(CodecRows, MeasuresWhateverTheDataHolds) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const std::vector<std::vector<float>> inputs = {
+      {0.0f}, {NAN}, {1e-42f, -1e-42f}, {kMost, -kMost}, {kMost / 5, 1.0f}, {1.0f, kInfinity}};
+  for (const std::vector<float>& data : inputs) {
+    std::vector<float> padded(700, 0.5f);
+    std::copy(data.begin(), data.end(), padded.begin());
+    for (std::span<const float> values :
+         {std::span<const float>(data), std::span<const float>(padded)}) {
+      CodecBenchArgs args = Quick(1000);
+      args.data = values;
+      args.dtypes = {DType::kF32};
+      const Result<std::vector<CodecRow>> rows = MeasureCodec(args);
+      EXPECT_TRUE(rows.ok()) << data[0] << ": " << rows.status().ToString();
+    }
+  }
 }
 
 TEST(CodecRows, OneRowPerTarget) {
