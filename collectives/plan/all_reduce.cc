@@ -27,11 +27,11 @@ Plan PlanOneShot(const Job& job, int rank) {
   const Span in = {b.AddSlot(Place::kInput, job.request.user, list), 0, list.count};
   const QuantSpec& spec = job.hop.back();
   Span own = in;
-  if (spec.compressed()) {
+  // Contributions are exact in the user's type: a wider plain one would only cost bytes.
+  if (spec != job.request.user && spec != QuantSpec::None()) {
     own.slot = b.AddSlot(Place::kStage, spec, list);
     b.Combine(own, {in});
   }
-  // Plain contributions have not been summed: they travel in the user's type.
   const QuantSpec travels = b.SpecOf(own);
   std::vector<Span> operands(static_cast<size_t>(world));
   operands[static_cast<size_t>(rank)] = own;

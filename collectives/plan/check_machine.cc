@@ -103,9 +103,9 @@ bool Machine::EncodingWasAskedFor(const QuantSpec& spec, uint8_t tier) const {
                     request_.kind == CollectiveKind::kAllReduce;
   if (hops && tier < request_.hop.size()) {
     const QuantSpec& hop = one_hop ? request_.hop.back() : request_.hop[tier];
-    // A lone rank's values may travel in the user's own type where a wider plain one was asked for.
+    // What has not been summed may travel in the user's own type where a wider plain one was asked
+    // for.
     if (spec == hop || (hop == QuantSpec::None() && spec == request_.user)) return true;
-    if (request_.one_shot && !hop.compressed() && spec == request_.user) return true;
   }
   return request_.kind != CollectiveKind::kReduceScatter && spec == request_.gather;
 }

@@ -100,6 +100,10 @@ std::string FlavorName(Flavor flavor) {
       return "one_shot";
     case Flavor::kOneShotPlain:
       return "one_shot_plain";
+    case Flavor::kNarrow:
+      return "narrow";
+    case Flavor::kOneShotNarrow:
+      return "one_shot_narrow";
   }
   return "";
 }
@@ -115,9 +119,11 @@ bool Applies(Flavor flavor, CollectiveKind kind) {
       return Reduces(kind);
     case Flavor::kUnequal:
     case Flavor::kFlat:
+    case Flavor::kNarrow:
       return Reduces(kind) || kind == CollectiveKind::kAllGather;
     case Flavor::kOneShot:
     case Flavor::kOneShotPlain:
+    case Flavor::kOneShotNarrow:
       return kind == CollectiveKind::kAllReduce;
   }
   return false;
@@ -134,6 +140,10 @@ void SetEncodings(Flavor flavor, int tiers, PlanRequest* q) {
   q->user = QuantSpec::None(half ? DType::kF16 : brain ? DType::kBF16 : DType::kF32);
   q->gather = compressed ? QuantSpec::Int8(128) : q->user;
   q->hop.assign(n, brain ? QuantSpec::None() : q->user);
+  if (flavor == Flavor::kNarrow || flavor == Flavor::kOneShotNarrow) {
+    q->gather = QuantSpec::None(DType::kBF16);
+    q->hop.assign(n, q->gather);
+  }
   if (!compressed) return;
   q->hop.assign(n, QuantSpec::Int4(Code::kSqrt));
   if (n > 1) q->hop[0] = QuantSpec::Int8();
@@ -153,7 +163,8 @@ Case MakeCase(const Topology& topology, CollectiveKind kind, Flavor flavor, int6
   q.op = mean ? ReduceOp::kAvg : ReduceOp::kSum;
   q.root = world - 1;
   q.flat = flavor == Flavor::kFlat;
-  q.one_shot = flavor == Flavor::kOneShot || flavor == Flavor::kOneShotPlain;
+  q.one_shot = flavor == Flavor::kOneShot || flavor == Flavor::kOneShotPlain ||
+               flavor == Flavor::kOneShotNarrow;
   const int64_t grid = flavor == Flavor::kPlain ? 1 : 256;
   if (kind == CollectiveKind::kAllToAll) {
     c.parts = Partition::Pairwise(elems / world / world, world, grid);

@@ -61,7 +61,7 @@ TEST_P(PlanProof, EveryCollectiveInEveryLayout) {
       }
     }
   }
-  EXPECT_EQ(proofs, 4 * test::kLayouts * 23);
+  EXPECT_EQ(proofs, 4 * test::kLayouts * 27);
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, PlanProof, testing::Range(1, 17));
 

@@ -76,7 +76,9 @@ double Tolerance(const Case& c, int world) {
   for (const QuantSpec& spec : c.request.hop) {
     if (spec.format == Format::kInt8) error += 6.0 / 127;
     if (spec.format == Format::kInt4) error += 6.0 * (1 - 49.0 / 64);
+    if (spec.plain != c.request.user.plain) error += 6.0 / 256;  // narrower, at the worst
   }
+  if (c.request.gather.plain != c.request.user.plain) error += 6.0 / 256;
   error += c.request.gather.compressed() ? 6.0 / 127 : 0;
   if (c.request.op == ReduceOp::kAvg) error += 6.0 / 64;  // rounding of quotients to 16 bits
   return error * 1.5 * scale;
