@@ -1,7 +1,10 @@
 #include "quant/quant_spec.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace zpp {
@@ -22,24 +25,25 @@ bool ParseBlock(std::string_view word, int32_t& block_elems) {
   return error == std::errc() && end == word.data() + word.size();
 }
 
-// Applies one word after the format's name; false when it means nothing to a compressed format.
-bool ApplyOption(std::string_view word, QuantSpec& spec) {
-  if (word == "linear") {
-    spec.code = Code::kLinear;
-  } else if (word == "sqrt") {
-    spec.code = Code::kSqrt;
-  } else if (word == "nearest") {
-    spec.rounding = Rounding::kNearest;
-  } else if (word == "stochastic") {
-    spec.rounding = Rounding::kStochastic;
-  } else if (word == "bf16-scales") {
-    spec.scale_type = ScaleType::kBF16;
-  } else if (word == "fp32-scales") {
-    spec.scale_type = ScaleType::kF32;
-  } else {
-    return ParseBlock(word, spec.block_elems);
+// The options that a word may set: each is said once at most.
+enum class Option : uint8_t { kCode, kRounding, kScaleType, kBlock };
+
+// Applies one word after the format's name; nothing when it means nothing to a compressed format.
+std::optional<Option> ApplyOption(std::string_view word, QuantSpec& spec) {
+  if (word == "linear" || word == "sqrt") {
+    spec.code = word == "sqrt" ? Code::kSqrt : Code::kLinear;
+    return Option::kCode;
   }
-  return true;
+  if (word == "nearest" || word == "stochastic") {
+    spec.rounding = word == "nearest" ? Rounding::kNearest : Rounding::kStochastic;
+    return Option::kRounding;
+  }
+  if (word == "bf16-scales" || word == "fp32-scales") {
+    spec.scale_type = word == "bf16-scales" ? ScaleType::kBF16 : ScaleType::kF32;
+    return Option::kScaleType;
+  }
+  if (ParseBlock(word, spec.block_elems)) return Option::kBlock;
+  return std::nullopt;
 }
 
 Status Complain(std::string_view text, std::string_view why) {
@@ -118,12 +122,17 @@ Result<QuantSpec> ParseQuantSpec(std::string_view text) {
   } else {
     return Complain(text, "expected none, int8 or int4");
   }
+  std::array<bool, 4> said = {};
   for (std::string_view word : words) {
-    if (!ApplyOption(word, spec)) {
+    const std::optional<Option> option = ApplyOption(word, spec);
+    if (!option) {
       return Complain(text,
                       "'" + std::string(word) +
                           "' is no block size, linear, sqrt, nearest, stochastic, bf16-scales "
                           "or fp32-scales");
+    }
+    if (std::exchange(said[static_cast<size_t>(*option)], true)) {
+      return Complain(text, "'" + std::string(word) + "' says an option for the second time");
     }
   }
   const Status valid = Validate(spec);

@@ -31,13 +31,36 @@ TEST(CodecError, OnNormalValues) {
   EXPECT_GE(ErrorOf("int8/256", x), 0.006);
 }
 
-TEST(CodecError, OnHeavyTails) {
+std::vector<float> StudentT3(size_t elems) {
   std::mt19937_64 rng(1);
   std::student_t_distribution<float> student(3);
-  std::vector<float> x(1 << 20);
+  std::vector<float> x(elems);
   for (float& value : x) value = student(rng);
+  return x;
+}
+
+TEST(CodecError, OnHeavyTails) {
+  const std::vector<float> x = StudentT3(1 << 20);
   EXPECT_LE(ErrorOf("int4/128/sqrt", x), 0.13);
   EXPECT_NEAR(ErrorOf("int4/128/linear", x), 0.20, 0.03);
+}
+
+// The table of quant/README.md.
+TEST(CodecError, IsWhatTheReadmeSays) {
+  struct Row {
+    const char* spec;
+    double normal, student;
+  };
+  constexpr Row kRows[] = {{"int8/256", 0.0070, 0.0175},
+                           {"int4/128/linear", 0.103, 0.199},
+                           {"int4/128/sqrt", 0.110, 0.127},
+                           {"int4/128/linear/stochastic", 0.166, 0.332}};
+  const std::vector<float> normal = Make(Pattern::kNormal, 1 << 20, 1);
+  const std::vector<float> student = StudentT3(1 << 20);
+  for (const Row& row : kRows) {
+    EXPECT_NEAR(ErrorOf(row.spec, normal), row.normal, 0.01 * row.normal) << row.spec;
+    EXPECT_NEAR(ErrorOf(row.spec, student), row.student, 0.03 * row.student) << row.spec;
+  }
 }
 
 TEST(CodecError, StatisticsEqualANaiveCount) {

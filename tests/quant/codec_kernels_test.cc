@@ -53,6 +53,33 @@ TEST(CodecKernels, StreamedDecodeWritesTheSameBytes) {
   }
 }
 
+// Random numbers of elements whose counters do not fit 32 bits, from any place within a group.
+TEST(CodecKernels, NoiseFarIntoAVectorIsTheSame) {
+  constexpr int32_t kBlocks[] = {32, 128};
+  for (const QuantSpec& spec : AllSpecs(kBlocks)) {
+    if (spec.rounding != Rounding::kStochastic) continue;
+    const std::vector<float> x = Make(Pattern::kNormal, 1000, 5);
+    for (int bits : {31, 32, 35, 36, 40, 48, 63}) {
+      for (uint64_t offset : {0, 1, 77, 500}) {
+        // The run crosses the power of two.
+        const NoiseKey noise{.seed = ~uint64_t{0},
+                             .step = uint64_t{1} << 40,
+                             .first_elem = (uint64_t{1} << bits) - offset};
+        std::vector<std::byte> expected;
+        {
+          const WithTarget scalar("scalar");
+          expected = EncodeF32(spec, x, noise);
+        }
+        for (std::string_view target : CodecTargets()) {
+          const WithTarget use(target);
+          ASSERT_TRUE(EncodeF32(spec, x, noise) == expected)
+              << target << " " << ToString(spec) << " 2^" << bits << " - " << offset;
+        }
+      }
+    }
+  }
+}
+
 TEST(CodecKernels, StreamedSumsWriteTheSameBytes) {
   for (DType from : kDTypes) {
     for (int64_t elems : Lengths(128)) {

@@ -33,9 +33,26 @@ TEST(QuantSpec, TextAndBack) {
 }
 
 TEST(QuantSpec, BadTextIsNamed) {
-  for (const char* text : {"", "int2", "int8/", "int8/0", "int8/-256", "int8/16", "int8/4096",
-                           "int8/100", "int8/256x", "int8/sqrt", "int4/cubic", "none/int8",
-                           "none/fp32/fp32", "none/byte", "int8/99999999999999999999", "INT8"}) {
+  for (const char* text : {"",
+                           "int2",
+                           "int8/",
+                           "int8/0",
+                           "int8/-256",
+                           "int8/16",
+                           "int8/4096",
+                           "int8/100",
+                           "int8/256x",
+                           "int8/sqrt",
+                           "int4/cubic",
+                           "none/int8",
+                           "none/fp32/fp32",
+                           "none/byte",
+                           "int8/99999999999999999999",
+                           "INT8",
+                           "int8/64/256",
+                           "int4/linear/sqrt",
+                           "int8/nearest/nearest",
+                           "int4/fp32-scales/64/bf16-scales"}) {
     const Result<QuantSpec> spec = ParseQuantSpec(text);
     ASSERT_FALSE(spec.ok()) << text;
     EXPECT_EQ(spec.status().code(), StatusCode::kInvalidArgument);
