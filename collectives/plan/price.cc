@@ -177,6 +177,18 @@ Status CheckFabric(const Fabric& fabric, const PlanRequest& request, const Pipel
   return {};
 }
 
+// The parts that the collective moves; the barrier moves none, whatever it is given.
+Status CheckParts(const PlanRequest& request, const Partition& parts) {
+  const int64_t world = request.topology->world();
+  int64_t expected = world;
+  if (request.kind == CollectiveKind::kAllToAll) expected = world * world;
+  if (request.kind == CollectiveKind::kBroadcast) expected = 1;
+  if (request.kind == CollectiveKind::kBarrier || parts.parts() == expected) return {};
+  return InvalidArgument("price: " + std::string(CollectiveName(request.kind)) + " over " +
+                         std::to_string(world) + " ranks has " + std::to_string(expected) +
+                         " parts, not " + std::to_string(parts.parts()));
+}
+
 }  // namespace
 
 Fabric FabricOf(const Topology& topology) {
@@ -194,6 +206,7 @@ Fabric FabricOf(const Topology& topology) {
 Result<Price> PriceOf(const PlanRequest& request, const Partition& parts, const Pipeline& pipeline,
                       const Fabric& fabric) {
   ZPP_RETURN_IF_ERROR(CheckFabric(fabric, request, pipeline));
+  ZPP_RETURN_IF_ERROR(CheckParts(request, parts));
   const Topology& topology = *request.topology;
   std::vector<int32_t> classes = SymmetryClasses(request);
   const bool small_plans =

@@ -172,7 +172,27 @@ TEST(PlanSimulatorTest, BadInputIsOneSentence) {
   EXPECT_THAT(why(MakeFabric(2), {}), HasSubstr("2 links for 1 tiers"));
   EXPECT_THAT(why({.tier = {{}}}, {}), HasSubstr("a link without a speed"));
   EXPECT_THAT(why(MakeFabric(1), {.chunks = 0}), HasSubstr("begin at 1"));
+  Fabric slow = MakeFabric(1);
+  slow.codec_bytes_per_s = 0;
+  EXPECT_THAT(why(slow, {}), HasSubstr("a codec without a speed"));
   EXPECT_GT(FabricOf(topology).tier[0].bytes_per_s, 0);
+}
+
+// Fewer parts than the plan names would be read beyond their end.
+TEST(PlanSimulatorTest, OtherPartsThanTheCollectiveMovesAreRefused) {
+  const Topology topology = std::move(Topology::EvenNodes(6, 2)).value();
+  for (CollectiveKind kind : test::kAllKinds) {
+    if (kind == CollectiveKind::kBarrier) continue;
+    const test::Case c = test::MakeCase(topology, kind, Flavor::kPlain, 720);
+    ASSERT_TRUE(PriceOf(c.request, c.parts, {}, MakeFabric(2)).ok()) << CollectiveName(kind);
+    for (const Partition& parts : {Partition(), Partition::Even(720, 5, 1),
+                                   Partition::Even(720, 7, 1), Partition::Pairwise(20, 5, 1)}) {
+      const Result<Price> price = PriceOf(c.request, parts, {}, MakeFabric(2));
+      EXPECT_EQ(price.status().code(), StatusCode::kInvalidArgument) << CollectiveName(kind);
+      EXPECT_THAT(price.status().message(), HasSubstr("not " + std::to_string(parts.parts())))
+          << CollectiveName(kind);
+    }
+  }
 }
 
 }  // namespace
