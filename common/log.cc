@@ -12,6 +12,11 @@ namespace {
 
 std::atomic<int> log_rank{-1};
 
+void Write(const std::string& line) {
+  // Nothing sensible can be done when standard error is gone.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 LogLevel Threshold() {
   static const LogLevel level = [] {
     const std::string name = GetEnv(EnvVar::kLog);
@@ -19,6 +24,11 @@ LogLevel Threshold() {
     if (name == "info") return LogLevel::kInfo;
     if (name == "error") return LogLevel::kError;
     if (name == "off") return LogLevel::kOff;
+    if (name != "warning") {
+      const EnvInfo& info = Describe(EnvVar::kLog);
+      Write("zpp warning: " + std::string(info.name) + "='" + name + "': expected " +
+            std::string(info.values) + "\n");
+    }
     return LogLevel::kWarning;
   }();
   return level;
@@ -52,8 +62,7 @@ void Log(LogLevel level, std::string_view message) {
   std::string line = "zpp";
   if (rank >= 0) line += " [rank " + std::to_string(rank) + "]";
   line.append(" ").append(Name(level)).append(": ").append(message).append("\n");
-  // Nothing sensible can be done when standard error is gone.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  Write(line);
 }
 
 }  // namespace zpp
