@@ -38,8 +38,8 @@ struct NoiseKey {
   uint64_t first_elem = 0;
 };
 
-// Added to, never reset, so that pieces of a vector can share one. Of a block that holds a NaN or an
-// infinity only `nonfinite` is counted: all of it decodes to NaN.
+// Added to, never reset, so that pieces of a vector can share one. Of a block that holds a NaN or
+// an infinity only `nonfinite` is counted: all of it decodes to NaN.
 struct ErrorStats {
   double sum_squared_error = 0;  // over finite elements
   double sum_squared_value = 0;  // over finite elements
@@ -57,8 +57,8 @@ struct ErrorStats {
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
               const NoiseKey& noise = {}, ErrorStats* stats = nullptr);
 
-// out = decode(payload), rounded to out's type (to nearest even). What the rounding of a scale lifts
-// beyond the largest finite fp16 or bf16 becomes that value, not an infinity.
+// out = decode(payload), rounded to out's type (to nearest even). What the rounding of a scale
+// lifts beyond the largest finite fp16 or bf16 becomes that value, not an infinity.
 Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out);
 
 // acc += decode(payload), in fp32.

@@ -137,6 +137,29 @@ TEST(ReduceRecode, InPlaceOverAnyPlainOperand) {
   }
 }
 
+TEST(DecodeAccumulate, AddsPlainValuesToo) {
+  for (DType dtype : kDTypes) {
+    const QuantSpec spec = QuantSpec::None(dtype);
+    for (int64_t elems : {0, 1, 31, 32, 129, 5003}) {
+      const std::vector<float> start = Make(Pattern::kNormal, elems, 1);
+      const std::vector<std::byte> payload =
+          EncodeF32(spec, Make(Pattern::kRandomScales, elems, 2, dtype));
+      const std::vector<float> y = DecodeF32(spec, payload, elems);
+      for (std::string_view target : CodecTargets()) {
+        const WithTarget use(target);
+        Guarded acc(DType::kF32, start, 4);
+        const std::span<float> sums(reinterpret_cast<float*>(acc.data()),
+                                    static_cast<size_t>(elems));
+        ASSERT_TRUE(DecodeAccumulate(spec, payload, sums).ok());
+        ASSERT_TRUE(acc.intact());
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_EQ(sums[i], start[i] + y[i]) << target << " " << DTypeName(dtype) << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(ReduceRecode, NaNAndInfinityReachThePlainSum) {
   const Operands operands =
       MakeOperands({QuantSpec::None(), QuantSpec::None()}, 4000, Pattern::kNonfinite);
