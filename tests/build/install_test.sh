@@ -11,6 +11,10 @@ if grep -rnE '#include "(common|quant|topology|collectives|zero)/' "$work/prefix
   echo "an installed header includes a sibling by a name that a consumer could shadow" >&2
   exit 1
 fi
+while IFS= read -r header; do
+  grep -rqF "#include <$header>" "$work/prefix/include" ||
+    { echo "<$header> is installed though no installed header needs it" >&2; exit 1; }
+done < <(cd "$work/prefix/include" && find zpp -path '*/internal/*' -name '*.h')
 bash "$(dirname "$0")/headers_compile_alone.sh" "$compiler" "$work/prefix/include"
 cp -r "$consumer_dir" "$work/consumer"
 cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler" \

@@ -1,12 +1,12 @@
-#include "collective_cases.h"
+#include "tests/collectives/collective_cases.h"
 
 #include <algorithm>
 #include <cmath>
 #include <thread>
 
-#include "../harness/ranks.h"
-#include "collective_want.h"
-#include "typed_values.h"
+#include "tests/collectives/collective_want.h"
+#include "tests/collectives/typed_values.h"
+#include "tests/harness/ranks.h"
 
 namespace zpp::test {
 namespace {

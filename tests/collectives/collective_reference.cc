@@ -1,4 +1,4 @@
-#include "collective_reference.h"
+#include "tests/collectives/collective_reference.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collective_cases.h"
+#include "tests/collectives/collective_cases.h"
 
 namespace zpp::test {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "../harness/ranks.h"
-#include "collective_cases.h"
-#include "process_world.h"
+#include "tests/collectives/collective_cases.h"
+#include "tests/collectives/process_world.h"
+#include "tests/harness/ranks.h"
 
 namespace zpp::test {
 namespace {

@@ -1,10 +1,10 @@
-#include "collective_want.h"
+#include "tests/collectives/collective_want.h"
 
 #include <algorithm>
 
 #include "collectives/encoding_choice.h"
 #include "collectives/exec/chunking.h"
-#include "typed_values.h"
+#include "tests/collectives/typed_values.h"
 
 namespace zpp::test {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective_cases.h"
-#include "collective_reference.h"
 #include "collectives/communicator.h"
+#include "tests/collectives/collective_cases.h"
+#include "tests/collectives/collective_reference.h"
 
 namespace zpp::test {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "../harness/ranks.h"
-#include "collective_cases.h"
+#include "tests/collectives/collective_cases.h"
+#include "tests/harness/ranks.h"
 
 namespace zpp::test {
 namespace {

@@ -1,7 +1,7 @@
 // Ranks as threads, and the layouts they are arranged in.
-#include "../harness/ranks.h"
-#include "collective_cases.h"
 #include "collectives/transport/in_process.h"
+#include "tests/collectives/collective_cases.h"
+#include "tests/harness/ranks.h"
 
 namespace zpp::test {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "codec_cases.h"
 #include "quant/error_feedback.h"
+#include "tests/quant/codec_cases.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};

@@ -1,4 +1,4 @@
-#include "codec_cases.h"
+#include "tests/quant/codec_cases.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include "codec_cases.h"
 #include "common/float_bits.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

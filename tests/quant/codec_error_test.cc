@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "codec_cases.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

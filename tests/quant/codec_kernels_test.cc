@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "codec_cases.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

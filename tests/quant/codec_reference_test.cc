@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec_cases.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec_cases.h"
 #include "quant/noise.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

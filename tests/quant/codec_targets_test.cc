@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "codec_cases.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

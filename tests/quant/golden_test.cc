@@ -8,8 +8,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "codec_cases.h"
 #include "common/float_bits.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

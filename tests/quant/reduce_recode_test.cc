@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec_cases.h"
 #include "common/float_bits.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {

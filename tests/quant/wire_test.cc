@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "codec_cases.h"
 #include "quant/codec.h"
+#include "tests/quant/codec_cases.h"
 
 namespace zpp::testing {
 namespace {
