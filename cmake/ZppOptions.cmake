@@ -11,7 +11,7 @@ if(ZPP_WERROR)
   target_compile_options(zpp_options INTERFACE -Werror)
 endif()
 if(ZPP_SANITIZE)
-  target_compile_options(zpp_options INTERFACE -fsanitize=${ZPP_SANITIZE} -fno-omit-frame-pointer -g
+  target_compile_options(zpp_options INTERFACE -fsanitize=${ZPP_SANITIZE} -fno-omit-frame-pointer -g1
                          -fno-sanitize-recover=all)
   target_link_options(zpp_options INTERFACE -fsanitize=${ZPP_SANITIZE})
 endif()
@@ -21,7 +21,7 @@ if(ZPP_BUILD_FUZZERS)
     message(FATAL_ERROR "ZPP_BUILD_FUZZERS=ON needs clang: libFuzzer comes with it")
   endif()
   # Everything is instrumented; only the fuzz targets get libFuzzer's main().
-  target_compile_options(zpp_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -g
+  target_compile_options(zpp_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -g1
                          -fno-sanitize-recover=all)
   target_link_options(zpp_options INTERFACE -fsanitize=address,undefined)
 endif()
