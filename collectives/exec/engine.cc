@@ -44,10 +44,7 @@ Engine::Engine(Transport* transport, ControlPlane* control, const Options& optio
 
 Engine::~Engine() {
   if (line_.empty()) return;
-  const Status why(StatusCode::kAborted,
-                   "the communicator was destroyed before the work had ended");
-  if (running_) transport_->Abort(why);
-  EndAll(why);
+  EndAll({StatusCode::kAborted, "the communicator was destroyed before the work had ended"});
 }
 
 void Engine::Submit(const std::shared_ptr<Work::State>& work) {
@@ -100,7 +97,17 @@ Status Engine::CheckPatience(const Work::State& front) {
   return driver_.WaitStep(now).status();
 }
 
+// Patience counts while somebody polls: after a long absence of the caller's own, what has arrived
+// meanwhile must be looked at before anybody is called late.
+void Engine::RenewPatience() {
+  const auto now = Deadline::Clock::now();
+  const std::chrono::duration<double> away = now - last_poll_;
+  if (away.count() > options_.timeout_s / 2) patience_ = Deadline::In(options_.timeout_s);
+  last_poll_ = now;
+}
+
 bool Engine::Poll(Work::State& work) {
+  RenewPatience();
   for (int i = 0; i < kStepsPerPoll && !work.ended; ++i) {
     bool blocked = false;
     Status status = StepFront(nullptr, &blocked);
@@ -143,7 +150,11 @@ void Engine::EndFront(const Status& status) {
   front->End(status);
 }
 
+// The transport hears of it first (perhaps again: its first reason stays), and Progress() lets it
+// drop what it knows of memory that is the callers' again, or goes with the lanes.
 void Engine::EndAll(const Status& status) {
+  if (running_) transport_->Abort(status);
+  if (running_) transport_->Progress();
   while (!line_.empty()) EndFront(status);
 }
 

@@ -51,6 +51,7 @@ class Engine {
   bool Keep(const Status& why);
   Status BeginFront();
   Status StepFront(const Deadline* wait, bool* blocked);
+  void RenewPatience();
   Status CheckPatience(const Work::State& front);
   void EndFront(const Status& status);
   void EndAll(const Status& status);
@@ -67,6 +68,7 @@ class Engine {
   uint64_t next_sequence_ = 0;
   Deadline patience_ =
       Deadline::Never();  // of a polled work without a deadline: renewed when it moves
+  Deadline::Clock::time_point last_poll_{};
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   Status failure_;  // guarded by mutex_

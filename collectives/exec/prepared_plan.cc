@@ -26,12 +26,12 @@ Status CheckWritten(const Plan& plan) {
 
 Status CheckLimits(const Plan& plan, int chunks) {
   if (static_cast<int64_t>(plan.stages.size()) > kMaxTagStages || chunks > kMaxTagChunks) {
-    return Internal("a plan has more stages or chunks than a tag can tell apart");
+    return InvalidArgument("a plan has more stages or chunks than a tag can tell apart");
   }
   for (const auto* messages : {&plan.sends, &plan.recvs}) {
     for (const Message& message : *messages) {
       if (message.data.count > kMaxTagPieces) {
-        return Internal("a message has more parts than a tag can tell apart");
+        return InvalidArgument("a message has more parts than a tag can tell apart");
       }
     }
   }

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "../harness/ranks.h"
-#include "collective_cases.h"
 #include "collectives/transport/fault.h"
 #include "collectives/transport/in_process.h"
+#include "tests/collectives/collective_cases.h"
+#include "tests/harness/ranks.h"
 
 namespace zpp::test {
 namespace {
@@ -179,6 +179,47 @@ TEST(Communicator, ADeadlineEndsACallThatNobodyJoins) {
     EXPECT_LT(seconds, 10);
     EXPECT_FALSE(comms[0]->status().ok());
   }
+}
+
+// Whoever got an error may free his buffers: a message of theirs that a peer has not taken yet is
+// taken back.
+TEST(Work, NobodyReadsTheCallersMemoryAfterAFailure) {
+  for (const bool destroyed : {false, true}) {
+    auto net = MakeInProcessGroup(2);  // without a control plane: nobody tells the peer
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (auto& transport : net) {
+      comms.push_back(*Communicator::Create(std::move(transport), nullptr, Topology::Flat(2), {}));
+    }
+    std::vector<float> x(1000, 1.0f), y(1000, 0.0f);
+    Work work = comms[0]->StartBroadcast(Out(x), 0);
+    ASSERT_FALSE(work.Poll());
+    if (destroyed) {
+      comms[0].reset();
+    } else {
+      comms[0]->Abort(Status(StatusCode::kAborted, "enough"));
+    }
+    ASSERT_TRUE(work.Poll());
+    x.assign(1000, -1.0f);
+    const Status there = comms[1]->Broadcast(Out(y), 0, {.deadline = Deadline::In(0.05)});
+    EXPECT_FALSE(there.ok());
+    EXPECT_EQ(y, std::vector<float>(1000, 0.0f));
+  }
+}
+
+// Who computes for longer than the timeout between two looks has not waited so long.
+TEST(Work, TheCallersOwnAbsenceIsNoDelayOfItsPeers) {
+  auto comms = MakeComms(2, {.timeout_s = 0.5});
+  std::vector<float> x(100, 1.0f), y(100, 2.0f);
+  Work mine = comms[0]->StartAllReduce(In(x), Out(x));
+  EXPECT_FALSE(mine.Poll());
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_FALSE(mine.Poll());
+  Work theirs = comms[1]->StartAllReduce(In(y), Out(y));
+  bool done = false;
+  while (!done) done = mine.Poll() & theirs.Poll();
+  EXPECT_TRUE(mine.status().ok()) << mine.status().ToString();
+  EXPECT_TRUE(theirs.status().ok()) << theirs.status().ToString();
+  EXPECT_EQ(x, y);
 }
 
 TEST(Communicator, WorksInLineFailWithTheFirst) {
