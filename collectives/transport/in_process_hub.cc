@@ -20,6 +20,7 @@ Hub::Hub(int world, bool has_control, bool has_transport)
       has_transport_(has_transport),
       abandoned_(static_cast<size_t>(world)),
       left_(static_cast<size_t>(world)),
+      came_to_shutdown_(static_cast<size_t>(world)),
       shut_down_(static_cast<size_t>(world)),
       next_round_(static_cast<size_t>(world)) {
   for (int rank = 0; rank < world; ++rank) ports_.push_back(std::make_unique<Port>());
@@ -78,6 +79,7 @@ Status Hub::WhyIncomplete(const std::vector<int>& missing, const std::string& wh
 
 Status Hub::MeetForShutdown(int rank, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  came_to_shutdown_[static_cast<size_t>(rank)] = true;
   shut_down_[static_cast<size_t>(rank)] = true;
   news_.notify_all();
   const auto missing = [&] {
@@ -97,7 +99,10 @@ Status Hub::MeetForShutdown(int rank, Deadline deadline) {
   if (verdict_) return *verdict_;
   std::vector<int> others = missing();
   std::erase(others, rank);
-  return WhyIncomplete(others, "shutdown");
+  // Those who came and gave up are not to blame while others never came.
+  std::vector<int> never = others;
+  std::erase_if(never, [&](int r) { return came_to_shutdown_[static_cast<size_t>(r)]; });
+  return WhyIncomplete(never.empty() ? others : never, "shutdown");
 }
 
 void Hub::TransportFailed(int rank, const Status& why) {

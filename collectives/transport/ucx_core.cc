@@ -113,7 +113,7 @@ UcxBatch& UcxCore::NewBatch(size_t requests) {
 
 UcxBatch* UcxCore::Find(Ticket ticket) {
   const size_t slot = ticket & ((size_t{1} << kSlotBits) - 1);
-  if (slot >= batches.size() || batches[slot]->ticket != ticket) return nullptr;
+  if (ticket == 0 || slot >= batches.size() || batches[slot]->ticket != ticket) return nullptr;
   return batches[slot].get();
 }
 

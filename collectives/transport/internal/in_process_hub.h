@@ -112,7 +112,7 @@ class Hub {
   std::mutex mutex_;  // guards what follows
   std::condition_variable news_;
   std::optional<Status> verdict_;
-  std::vector<bool> left_, shut_down_;
+  std::vector<bool> left_, came_to_shutdown_, shut_down_;
   std::vector<uint64_t> next_round_;
   std::map<uint64_t, Round> rounds_;
 };
