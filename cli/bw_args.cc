@@ -10,6 +10,7 @@
 #include "cli/data_file.h"
 #include "cli/json_file.h"
 #include "cli/parse.h"
+#include "collectives/communicator.h"
 
 namespace zpp::cli {
 namespace {
@@ -109,7 +110,7 @@ Status ResolveTimes(const BwFlags& flags, BwArgs* args) {
   if (flags.link_gbits) {
     ZPP_RETURN_IF_ERROR(CheckRange("--link-gbits", *flags.link_gbits, 1e-3, 1e5));
   }
-  ZPP_RETURN_IF_ERROR(CheckRange("--threads", flags.threads, 1, 256));
+  ZPP_RETURN_IF_ERROR(CheckRange("--threads", flags.threads, 1, kMaxCodecThreads));
   args->iters = flags.iters;
   args->warmup = flags.warmup;
   args->seconds = flags.seconds.value_or(0);

@@ -13,8 +13,6 @@
 namespace zpp {
 namespace {
 
-constexpr int kMaxCodecThreads = 64;
-
 Status CheckOptions(const CommunicatorOptions& options) {
   ZPP_RETURN_IF_ERROR(Validate(options.policy));
   const auto refuse = [](const std::string& what) {

@@ -25,10 +25,12 @@
 
 namespace zpp {
 
+inline constexpr int kMaxCodecThreads = 64;
+
 struct CommunicatorOptions {
   CollectivePolicy policy = {};  // lossless unless asked
   double timeout_s = 30;         // of a collective that is given no deadline
-  int codec_threads = 1;         // does not change a bit of the results
+  int codec_threads = 1;         // to kMaxCodecThreads; does not change a bit of the results
   // fp32 bytes of a part per chunk; 0: chosen by size. Equal on all ranks.
   int64_t chunk_bytes = 0;
   bool check_wire = false;  // check every scale and code that arrives

@@ -1,7 +1,8 @@
 #include "collectives/connect.h"
 
 #include <algorithm>
-#include <fstream>
+#include <iomanip>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -16,52 +17,32 @@
 #include "common/env.h"
 #include "common/log.h"
 #include "quant/wire.h"
+#include "topology/declared.h"
 #include "topology/node_identity.h"
 
 namespace zpp {
 namespace {
 
-Result<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return Status(StatusCode::kNotFound, "cannot read the topology file '" + path + "'");
-  return text.str();
-}
-
-Result<Topology> OfWorld(Topology topology, int world, const std::string& source) {
-  if (topology.world() == world) return topology;
-  return InvalidArgument(source + " is for a world of " + std::to_string(topology.world()) +
-                         ", not of " + std::to_string(world));
-}
-
-Result<Topology> NodesOfSize(int world, int64_t size) {
-  std::vector<int> labels(static_cast<size_t>(world));
-  for (int rank = 0; rank < world; ++rank) {
-    labels[static_cast<size_t>(rank)] = static_cast<int>(rank / size);
-  }
-  if (size >= world) return Topology::Flat(world);
-  return Topology::FromLabels(world, std::vector<std::vector<int>>{labels});
-}
-
-// ZPP_TOPOLOGY, options.topology, options.nodes, ZPP_LOCAL_SIZE, and last what the ranks say about
-// their nodes.
+// What is declared (ZPP_TOPOLOGY before options.topology before the rest; see topology/declared.h),
+// or else what the ranks say about their nodes.
 Result<Topology> ChooseTopology(int world, const ConnectOptions& options,
                                 std::span<const NodeIdentity> of_rank) {
-  if (EnvIsSet(EnvVar::kTopologyFile)) {
-    const std::string path = GetEnv(EnvVar::kTopologyFile);
-    ZPP_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-    ZPP_ASSIGN_OR_RETURN(Topology topology, Topology::FromJson(text));
-    return OfWorld(std::move(topology), world, "the topology of '" + path + "'");
+  if (options.topology && !EnvIsSet(EnvVar::kTopologyFile)) {
+    if (options.topology->world() == world) return *options.topology;
+    return InvalidArgument("the declared topology has " +
+                           std::to_string(options.topology->world()) + " ranks, this job has " +
+                           std::to_string(world));
   }
-  if (options.topology) return OfWorld(*options.topology, world, "the declared topology");
-  if (options.nodes < 0) {
-    return InvalidArgument("nodes is " + std::to_string(options.nodes));
-  }
-  if (options.nodes > 0) return Topology::EvenNodes(world, options.nodes);
-  ZPP_ASSIGN_OR_RETURN(const int64_t local, GetEnvInteger(EnvVar::kLocalSize, 0, 1 << 20));
-  if (local > 0) return NodesOfSize(world, local);
-  return TopologyFromIdentities(of_rank);
+  ZPP_ASSIGN_OR_RETURN(std::optional<Topology> declared, DeclaredTopology(world, options.nodes));
+  return declared ? *std::move(declared) : TopologyFromIdentities(of_rank);
+}
+
+// 0, or large enough to be worth a message.
+Result<int64_t> ChunkBytesFromEnv() {
+  constexpr int64_t kLeast_bytes = 4096, kMost_bytes = int64_t{1} << 30;
+  ZPP_ASSIGN_OR_RETURN(const int64_t bytes, GetEnvInteger(EnvVar::kChunkBytes, 0, kMost_bytes));
+  if (bytes == 0) return bytes;
+  return GetEnvInteger(EnvVar::kChunkBytes, kLeast_bytes, kMost_bytes);
 }
 
 // Variables that are set win over the options.
@@ -75,12 +56,12 @@ Result<ConnectOptions> WithEnvironment(ConnectOptions options) {
     options.startup_timeout_s = communicator.timeout_s;
   }
   if (EnvIsSet(EnvVar::kThreads)) {
-    ZPP_ASSIGN_OR_RETURN(const int64_t threads, GetEnvInteger(EnvVar::kThreads, 1, 64));
+    ZPP_ASSIGN_OR_RETURN(const int64_t threads,
+                         GetEnvInteger(EnvVar::kThreads, 1, kMaxCodecThreads));
     communicator.codec_threads = static_cast<int>(threads);
   }
   if (EnvIsSet(EnvVar::kChunkBytes)) {
-    ZPP_ASSIGN_OR_RETURN(communicator.chunk_bytes,
-                         GetEnvInteger(EnvVar::kChunkBytes, 4096, int64_t{1} << 30));
+    ZPP_ASSIGN_OR_RETURN(communicator.chunk_bytes, ChunkBytesFromEnv());
   }
   if (EnvIsSet(EnvVar::kCheckWire)) {
     ZPP_ASSIGN_OR_RETURN(const int64_t check, GetEnvInteger(EnvVar::kCheckWire, 0, 1));
@@ -92,10 +73,17 @@ Result<ConnectOptions> WithEnvironment(ConnectOptions options) {
   return options;
 }
 
+// Every digit: ranks whose bounds differ in the last one may choose different encodings.
+std::string NumberText(double value) {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << value;
+  return text.str();
+}
+
 std::string PolicyText(const CollectivePolicy& policy) {
   std::string text = "intra " + ToString(policy.intra) + ", inter " + ToString(policy.inter) +
                      ", min_compress_bytes " + std::to_string(policy.min_compress_bytes) +
-                     ", max_rel_error " + std::to_string(policy.max_rel_error);
+                     ", max_rel_error " + NumberText(policy.max_rel_error);
   if (policy.flat) text += ", flat";
   if (policy.wide_partial_sums) text += ", wide partial sums";
   return text;
@@ -117,7 +105,7 @@ Status ShakeHands(ControlPlane& control, const ConnectOptions& options, const To
       {"the topology", TopologyText(topology)},
       {"the policy", PolicyText(options.communicator.policy)},
       {"chunk_bytes", std::to_string(options.communicator.chunk_bytes)},
-      {"inter_bytes_per_s", std::to_string(options.inter_bytes_per_s)},
+      {"inter_bytes_per_s", NumberText(options.inter_bytes_per_s)},
   };
   return Agree(control, items, deadline);
 }
@@ -226,6 +214,9 @@ Made ConnectWithCallback(const GatherCallback& gather, int world, int rank,
   }
   ZPP_ASSIGN_OR_RETURN(const auto all, gather(mine));
   ZPP_RETURN_IF_ERROR(made_id);
+  if (!all.empty() && all.front().empty()) {
+    return Status(StatusCode::kAborted, "rank 0 could not make a unique id: it says why");
+  }
   UniqueId id;
   if (all.size() != static_cast<size_t>(world) || all.front().size() != id.bytes.size()) {
     return DataLoss("the gather callback returned " + std::to_string(all.size()) +

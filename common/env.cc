@@ -34,7 +34,7 @@ constexpr std::array kTable = {
             "Period of the control plane's heartbeat."},
     EnvInfo{EnvVar::kThreads, "ZPP_THREADS", "1 to 64", "1", "Codec threads of a rank."},
     EnvInfo{
-        EnvVar::kChunkBytes, "ZPP_CHUNK_BYTES", "4096 to 1073741824", "0",
+        EnvVar::kChunkBytes, "ZPP_CHUNK_BYTES", "0 | 4096 to 1073741824", "0",
         "fp32 bytes of a part per pipeline chunk; must be equal on all ranks. 0: chosen by size."},
     EnvInfo{EnvVar::kCheckWire, "ZPP_CHECK_WIRE", "0 | 1", "0",
             "1 checks every scale and code that arrives, not only message headers."},

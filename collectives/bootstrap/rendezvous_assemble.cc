@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kMaxStrangers = 128;
 constexpr double kStrangerPatience_s = 3.0;
 constexpr size_t kMaxHello_bytes = 256;
+constexpr const char* kAnotherJob =
+    "it is rank 0 of another job (is ZPP_JOB_ID, or the launcher's job, equal on all ranks?)";
 
 struct Guest {
   Connection connection;
@@ -111,9 +113,14 @@ bool Assembly::Meet(Guest& stranger) {
   const Status status = stranger.connection.Receive(&frames);
   if (frames.empty()) return !status.ok() || stranger.deadline.expired();
   Hello hello;
-  if (frames.front().type != FrameType::kHello || !Hello::Unpack(frames.front().body, &hello) ||
-      hello.job != job_) {
+  if (frames.front().type != FrameType::kHello || !Hello::Unpack(frames.front().body, &hello)) {
     Log(LogLevel::kInfo, "a stranger at the rendezvous was sent away");
+    return true;
+  }
+  if (hello.job != job_) {
+    Log(LogLevel::kInfo, "a rank of another job was sent away from the rendezvous");
+    // Not final: his own rank 0 may listen at the next port, or here later.
+    Refuse(stranger.connection, {StatusCode::kUnavailable, kAnotherJob});
     return true;
   }
   return Seat(stranger, hello);

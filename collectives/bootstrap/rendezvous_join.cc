@@ -51,7 +51,10 @@ Result<Connection> JoinOnce(const RendezvousSpec& spec, const HostPort& where, d
   std::vector<Frame> queue;
   auto frame = NextFrame(hub, queue, Earlier(deadline, Deadline::In(patience_s)));
   if (!frame.ok()) return elsewhere(frame.status().message());
-  if (frame->type == FrameType::kRefuse) return UnpackStatus(frame->body);
+  if (frame->type == FrameType::kRefuse) {
+    const Status refusal = UnpackStatus(frame->body);
+    return refusal.code() == StatusCode::kUnavailable ? elsewhere(refusal.message()) : refusal;
+  }
   if (frame->type != FrameType::kAck) return elsewhere("it is not rank 0 of this job");
 
   const Deadline last =

@@ -207,7 +207,54 @@ TEST(Connect, ARankThatCannotGoOnTellsTheOthers) {
   for (const int rank : {0, 2}) {
     EXPECT_EQ(outcomes[static_cast<size_t>(rank)].status.code(), StatusCode::kAborted);
     EXPECT_THAT(outcomes[static_cast<size_t>(rank)].status.message(),
-                HasSubstr("rank 1 aborted: cannot read the topology file"));
+                HasSubstr("rank 1 aborted: cannot open the topology file"));
+  }
+}
+
+// What `zpp env` prints as a variable's values is what is accepted.
+TEST(Connect, ChunkBytesOfTheEnvironmentAreZeroOrInRange) {
+  const auto connect_with = [](const char* value) {
+    ::setenv("ZPP_CHUNK_BYTES", value, 1);
+    ConnectOptions options;
+    options.communicator.chunk_bytes = 1 << 20;
+    auto made = ConnectInProcess(1, options);
+    ::unsetenv("ZPP_CHUNK_BYTES");
+    if (!made.ok()) return made.status().message();
+    return std::to_string(made->front()->options().chunk_bytes);
+  };
+  EXPECT_EQ(connect_with("0"), "0");
+  EXPECT_EQ(connect_with("4096"), "4096");
+  EXPECT_EQ(connect_with("4095"), "ZPP_CHUNK_BYTES='4095': expected 0 | 4096 to 1073741824");
+  EXPECT_THAT(connect_with("-1"), HasSubstr("expected 0 | 4096 to"));
+}
+
+// The declarations that `zpp topo` shows are those that ranks connect with.
+TEST(Connect, LocalSizeDeclaresNodesAndExplicitOnesComeFirst) {
+  ::setenv("ZPP_LOCAL_SIZE", "2", 1);
+  const auto found = ConnectInProcess(5);
+  ConnectOptions flat, five_nodes;
+  flat.topology = Topology::Flat(5);
+  five_nodes.nodes = 5;
+  const auto asked = ConnectInProcess(5, flat);
+  ::unsetenv("ZPP_LOCAL_SIZE");
+  ASSERT_TRUE(found.ok() && asked.ok());
+  EXPECT_EQ(found->front()->topology(), *Topology::Nodes(std::vector<int>{2, 2, 1}));
+  EXPECT_EQ(asked->front()->topology(), Topology::Flat(5));
+  EXPECT_THAT(ConnectInProcess(4, flat).status().message(),
+              HasSubstr("has 5 ranks, this job has 4"));
+  EXPECT_EQ(ConnectInProcess(4, five_nodes).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Connect, BoundsThatDifferInTheLastDigitDisagree) {
+  const auto outcomes = RunProcesses(2, 60, [](int rank) -> Result<std::string> {
+    SetTorchrun(rank, 2, TestPort());
+    ConnectOptions options;
+    options.communicator.policy.max_rel_error = rank == 0 ? 1e-9 : 2e-9;
+    return ConnectFromEnv(options).status();
+  });
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status.code(), StatusCode::kMismatch) << outcome.ToString();
+    EXPECT_THAT(outcome.status.message(), HasSubstr("the policy"));
   }
 }
 
