@@ -14,6 +14,7 @@
 #include "tests/collectives/process_world.h"
 #include "tests/harness/rank_processes.h"
 #include "tests/harness/ranks.h"
+#include "tests/harness/ready_count.h"
 
 namespace zpp::test {
 namespace {
@@ -80,12 +81,14 @@ TEST(Rendezvous, ARankThatComesAgainReplacesItsOlderSelf) {
 }
 
 TEST(Rendezvous, AnotherJobsRankIsSentAway) {
-  const auto outcomes = RunProcesses(3, 30, [](int which) -> Result<std::string> {
+  ReadyCount gone;  // the stranger; until then the rendezvous is open
+  const auto outcomes = RunProcesses(3, 30, [&](int which) -> Result<std::string> {
     RendezvousSpec spec = TestRendezvous(which == 2 ? 1 : which, 2);
     if (which == 2) spec.job += 1;
-    if (which == 1) ::usleep(500000);
-    ZPP_ASSIGN_OR_RETURN(auto plane,
-                         JoinControlPlane(std::move(spec), {}, Deadline::In(which == 2 ? 1 : 10)));
+    if (which == 1) ZPP_REQUIRE(gone.Await(1, Deadline::In(10)));
+    auto joined = JoinControlPlane(std::move(spec), {}, Deadline::In(which == 2 ? 2 : 20));
+    if (which == 2) gone.Arrive();
+    ZPP_ASSIGN_OR_RETURN(auto plane, std::move(joined));
     ZPP_RETURN_IF_ERROR(plane->AllGather("", Deadline::In(10)).status());
     plane->Leave();
     return std::string();
@@ -93,6 +96,7 @@ TEST(Rendezvous, AnotherJobsRankIsSentAway) {
   EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].ToString();
   EXPECT_TRUE(outcomes[1].ok()) << outcomes[1].ToString();
   EXPECT_THAT(outcomes[2].status.message(), HasSubstr("rank 0 never came"));
+  EXPECT_THAT(outcomes[2].status.message(), HasSubstr("rank 0 of another job"));
 }
 
 // Connects and does what hostile or lost clients do, until told to stop.
@@ -167,10 +171,12 @@ class ALoss : public testing::TestWithParam<Loss> {};
 
 TEST_P(ALoss, IsNamedAlikeByEverySurvivor) {
   const auto [signal, victim, report] = GetParam();
-  RankProcesses ranks(4, [victim = victim, report = report](int rank) -> Result<std::string> {
+  ReadyCount met;
+  RankProcesses ranks(4, [&, victim = victim, report = report](int rank) -> Result<std::string> {
     // A long timeout: what is found is found by the end of a connection, or because somebody waits.
     ZPP_ASSIGN_OR_RETURN(auto plane, JoinTestPlane(rank, 4, 60));
     ZPP_RETURN_IF_ERROR(plane->AllGather("", Deadline::In(10)).status());
+    met.Arrive();
     if (rank == victim) return AwaitTheVerdict(*plane, 60);
     if (report) {
       ::usleep(1300000);
@@ -178,7 +184,7 @@ TEST_P(ALoss, IsNamedAlikeByEverySurvivor) {
     }
     return AwaitTheVerdict(*plane, 10);
   });
-  ::usleep(500000);
+  ASSERT_TRUE(met.Await(4, Deadline::In(20)));
   ranks.Signal(victim, signal);
   std::vector<int> survivors;
   for (int rank = 0; rank < 4; ++rank) {
@@ -205,11 +211,13 @@ INSTANTIATE_TEST_SUITE_P(ControlPlane, ALoss,
                          });
 
 TEST(ControlPlane, SilenceIsLossAfterTheTimeout) {
-  RankProcesses ranks(3, [](int rank) -> Result<std::string> {
+  ReadyCount met;
+  RankProcesses ranks(3, [&](int rank) -> Result<std::string> {
     ZPP_ASSIGN_OR_RETURN(auto plane, JoinTestPlane(rank, 3, /*timeout_s=*/1.0));
+    met.Arrive();
     return AwaitTheVerdict(*plane, 10);
   });
-  ::usleep(500000);
+  ASSERT_TRUE(met.Await(3, Deadline::In(20)));
   ranks.Signal(1, SIGSTOP);
   EXPECT_TRUE(ranks.Hear({0, 2}, Deadline::In(6)));
   const auto outcomes = ranks.Collect(Deadline::In(0));
