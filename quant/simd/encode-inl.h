@@ -45,21 +45,22 @@ HWY_INLINE VF FloorRoots(VF magnitude) {
 #endif
 }
 
-// As StochasticCode, but still a float.
+// As StochasticCode, but still a float and not clamped. A scale that was rounded away from zero and
+// not lowered again leaves |t| at most one unit in the last place above the top level T: less than
+// UniformOf ever gives, or just that. So no code exceeds T, and -T - 1 occurs only with the linear
+// code: EncodeCodes lifts it.
 template <class As>
 HWY_INLINE VF StochasticCodes(VF t, VF uniform) {
   const DF df;
-  const VF top = hn::Set(df, TopLevel(As::Spec(ScaleType::kBF16)));
-  const VF clamped = hn::Max(hn::Min(t, top), hn::Neg(top));
   if constexpr (As::kCode == Code::kLinear) {
-    const VF floor = hn::Floor(clamped);
-    return AddOneIf(hn::Lt(uniform, hn::Sub(clamped, floor)), floor);
+    const VF floor = hn::Floor(t);
+    return AddOneIf(hn::Lt(uniform, hn::Sub(t, floor)), floor);
   } else {
-    const VF magnitude = hn::Abs(clamped);
+    const VF magnitude = hn::Abs(t);
     const VF root = FloorRoots(magnitude);
     const VF gap = hn::Add(hn::Add(root, root), hn::Set(df, 1.0f));
     const VF rest = hn::Sub(magnitude, hn::Mul(root, root));
-    return hn::CopySignToAbs(AddOneIf(hn::Lt(hn::Mul(uniform, gap), rest), root), clamped);
+    return hn::CopySignToAbs(AddOneIf(hn::Lt(hn::Mul(uniform, gap), rest), root), t);
   }
 }
 
@@ -89,6 +90,10 @@ HWY_INLINE void EncodeCodes(T type, const std::byte* in, int64_t elems, float in
                          CodesAt<As>(type, p + kRow_bytes, inverse, uniform + i + kLanes),
                          CodesAt<As>(type, p + 2 * kRow_bytes, inverse, uniform + i + 2 * kLanes),
                          CodesAt<As>(type, p + 3 * kRow_bytes, inverse, uniform + i + 3 * kLanes));
+    if constexpr (As::kRounding == Rounding::kStochastic && As::kCode == Code::kLinear) {
+      const float top = TopLevel(As::Spec(ScaleType::kBF16));
+      bytes = hn::Max(bytes, hn::Set(DB(), static_cast<int8_t>(-top)));
+    }
     if constexpr (As::kFormat == Format::kInt8) {
       hn::StoreU(bytes, DB(), reinterpret_cast<int8_t*>(codes + i));
     } else {
@@ -121,11 +126,13 @@ template <class As, class T>
 class BlockEncoder {
  public:
   BlockEncoder(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise)
-      : block_elems_(spec.block_elems),
+      : spec_(spec),
+        block_elems_(spec.block_elems),
         scale_type_(spec.scale_type),
+        dtype_(in.dtype),
         in_(static_cast<const std::byte*>(in.data)),
         out_(out),
-        first_elem_(noise.first_elem) {
+        noise_(noise) {
     if constexpr (kNoisy) keys_.Set(noise);
   }
 
@@ -137,6 +144,10 @@ class BlockEncoder {
     StoreScales(scale_type_, scales_, count, out_.scales, first);
     for (int64_t b = 0; b < count; ++b) {
       const int64_t at = (first + b) * block_elems_;
+      if (NeedsClamp(scales_[b])) {
+        Clamped(first + b, block_elems_);
+        continue;
+      }
       EncodeBlock<As>(T(), in_ + at * T::kBytes, block_elems_, inverses_[b],
                       NoiseFrom(at, block_elems_), out_.codes + CodeBytes<As>(at));
     }
@@ -153,6 +164,7 @@ class BlockEncoder {
     RangesOf(T(), values, rounded, 1, ranges_);
     const BlockScale scale =
         MakeScale(As::Spec(scale_type_), ranges_.positive[0], ranges_.negative[0]);
+    if (NeedsClamp(scale.scale)) return Clamped(block, elems);
     StoreScales(scale_type_, &scale.scale, 1, out_.scales, block);
     EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes);
     std::memcpy(out_.codes + CodeBytes<As>(at), codes, static_cast<size_t>(CodeBytes<As>(elems)));
@@ -162,16 +174,34 @@ class BlockEncoder {
   static constexpr bool kNoisy = As::kRounding == Rounding::kStochastic;
   int64_t BlockBytes() const { return block_elems_ * T::kBytes; }
 
-  HWY_INLINE const float* NoiseFrom(int64_t at, int64_t elems) {
-    if constexpr (!kNoisy) return uniforms_;
-    return FillNoise(first_elem_ + static_cast<uint64_t>(at), elems, keys_, uniforms_);
+  // May the scale have been lowered to keep values finite? Then t may lie well beyond the top
+  // level.
+  static bool NeedsClamp(float scale) {
+    return kNoisy && scale > kLargestF32 / (2 * TopLevel(As::Spec(ScaleType::kBF16)));
   }
 
+  // Such blocks are rare enough for the scalar codec.
+  void Clamped(int64_t block, int64_t elems) {
+    const int64_t at = block * block_elems_;
+    NoiseKey noise = noise_;
+    noise.first_elem += static_cast<uint64_t>(at);
+    ScalarKernels().encode(
+        spec_, {dtype_, in_ + at * T::kBytes, elems},
+        {out_.scales + block * ScaleBytes(spec_), out_.codes + CodeBytes<As>(at)}, noise);
+  }
+
+  HWY_INLINE const float* NoiseFrom(int64_t at, int64_t elems) {
+    if constexpr (!kNoisy) return uniforms_;
+    return FillNoise(noise_.first_elem + static_cast<uint64_t>(at), elems, keys_, uniforms_);
+  }
+
+  const QuantSpec spec_;
   const int64_t block_elems_;
   const ScaleType scale_type_;
+  const DType dtype_;
   const std::byte* const in_;
   const PayloadOut out_;
-  const uint64_t first_elem_;
+  const NoiseKey noise_;
   PhiloxKeys keys_;
   Ranges ranges_;
   alignas(64) float scales_[kMaxBatch];
