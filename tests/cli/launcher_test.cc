@@ -84,9 +84,10 @@ TEST_F(LauncherTest, AKilledRankIs128PlusItsSignal) {
 
 TEST_F(LauncherTest, RanksThatIgnoreTermAreKilledAndReaped) {
   testing::internal::CaptureStderr();
-  const std::string script = "echo $$ > " + folder_ +
-                             "/$RANK; if [ $RANK = 0 ]; then sleep 0.5; exit 5; fi; trap '' TERM; "
-                             "while :; do sleep 0.1; done";
+  // Rank 0 fails when rank 1 has said that it ignores the signal.
+  const std::string script = "if [ $RANK = 0 ]; then while [ ! -s " + folder_ +
+                             "/1 ]; do sleep 0.05; done; exit 5; fi; trap '' TERM; echo $$ > " +
+                             folder_ + "/1; while :; do sleep 0.1; done";
   EXPECT_EQ(Launch(Shell(2, script)), 5);
   testing::internal::GetCapturedStderr();
   const int pid = std::stoi(Read("1"));

@@ -143,14 +143,18 @@ TEST_F(ZppProgram, DataFileIsSentAsItIs) {
   EXPECT_EQ(json::parse(ran.out)["results"][0]["count"], 5000);
 }
 
-TEST_F(ZppProgram, ThrottledLinkIsAboutAsFastAsAsked) {
+TEST_F(ZppProgram, ThrottledLinkIsNoFasterThanAsked) {
   const Ran ran = Run("bw all_gather --ranks 2 -s 8M -n 3 -w 1 --inter-gbits 1 --json -");
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json row = json::parse(ran.out)["results"][0];
-  // Half the vector crosses in each direction: 33.6 ms at 1 Gbit/s. Never faster; a loaded machine
-  // may be slower.
-  EXPECT_GT(row["baseline"]["time_us"], 30000);
-  EXPECT_GT(row["speedup"], 2.0);
+  // Half of what crosses goes in each direction. How much slower it is depends on the machine.
+  for (const char* run : {"baseline", "compressed"}) {
+    const double wire_bytes = row[run]["wire_bytes"]["inter"];
+    EXPECT_GT(wire_bytes, 0) << run;
+    EXPECT_GT(row[run]["time_us"], 0.9 * wire_bytes / 2 * 8 / 1e9 * 1e6) << run;
+  }
+  EXPECT_GT(row["baseline"]["wire_bytes"]["inter"],
+            3.8 * row["compressed"]["wire_bytes"]["inter"].get<double>());
 }
 
 TEST_F(ZppProgram, BadInputIsOneSentenceAndExitCodeTwo) {
@@ -172,6 +176,7 @@ TEST_F(ZppProgram, BadInputIsOneSentenceAndExitCodeTwo) {
       "bw all_gather --inter-gbits inf",
       "bw all_gather -D nan",
       "bw all_gather -n 0",
+      "bw all_gather --threads 65",
       "bw all_gather -n 1.5",
       "bw all_gather --block 7",
       "bw all_gather -d int8",
@@ -205,7 +210,7 @@ TEST_F(ZppProgram, ARankThatNeverComesIsNamed) {
   const Ran ran = Run("bw all_gather -s 1K -n 1 --timeout 1 --json " + Path("json"),
                       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29777");
   EXPECT_EQ(ran.code, 1) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("1"));
+  EXPECT_THAT(ran.err, HasSubstr("rank 1 never came"));
   EXPECT_TRUE(json::parse(ReadFile(Path("json"))).contains("error"));
 }
 
