@@ -44,8 +44,9 @@ struct CallOptions {
   // Elements of each rank's shard, for shards of unequal size; empty: equal shares (AllReduce: on
   // the block grid).
   std::span<const int64_t> shard_elems = {};
-  NoiseKey noise = {};          // stochastic rounding: the same seed and step on all ranks
-  ErrorStats* stats = nullptr;  // of what this rank encoded; valid when the call has ended
+  NoiseKey noise = {};  // stochastic rounding: the same seed and step on all ranks
+  // Of what this rank encoded: added to, never reset; complete when the call has ended well.
+  ErrorStats* stats = nullptr;
 };
 
 // Bytes this rank sent, per tier, since the communicator was made.
