@@ -42,10 +42,12 @@ struct CollectivePolicy {
   }
 };
 
-// Encodings the codec can run, a finite bound, no negative size: else kInvalidArgument or kUnimplemented in one sentence.
+// Encodings the codec can run, a finite bound, no negative size: else kInvalidArgument or
+// kUnimplemented in one sentence.
 Status Validate(const CollectivePolicy& policy);
 
-// Relative L2 error of one encoding of N(0,1) data, to about 2 %: what max_rel_error is compared with. 0 for kNone.
+// Relative L2 error of one encoding of N(0,1) data, to about 2 %: what max_rel_error is compared
+// with. 0 for kNone.
 double ExpectedRelativeError(const QuantSpec& spec);
 
 }  // namespace zpp

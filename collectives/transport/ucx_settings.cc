@@ -19,7 +19,8 @@ using Setting = std::pair<const char*, const char*>;
 // failure.
 constexpr std::array kEnvironment = {
     Setting{"UCX_POSIX_ERROR_HANDLING", "y"},
-    // Of 64K and 128K, a link of 10 Gbit/s is filled to 75 %; of these, to 95 %. TX must be below RX.
+    // Of 64K and 128K, a link of 10 Gbit/s is filled to 75 %; of these, to 95 %. TX must be below
+    // RX.
     Setting{"UCX_TCP_TX_SEG_SIZE", "256K"},
     Setting{"UCX_TCP_RX_SEG_SIZE", "512K"},
 };

@@ -1,4 +1,5 @@
-// Compiled, never run: keeps codec_math.h and noise.h valid device code, with kernels of one block per format.
+// Compiled, never run: keeps codec_math.h and noise.h valid device code, with kernels of one block
+// per format.
 #include <cstdint>
 
 #include "quant/codec_math.h"
@@ -30,8 +31,7 @@ __global__ void EncodeBlock(BlockArgs args, const float* in, float* scale, int8_
       const float t = in[i] * block.inverse;
       code = args.spec.rounding == Rounding::kNearest
                  ? NearestCode(args.spec, t)
-                 : StochasticCode(args.spec, t,
-                                  NoiseOf(args.seed, args.step, args.first_elem + i));
+                 : StochasticCode(args.spec, t, NoiseOf(args.seed, args.step, args.first_elem + i));
     }
     codes[i] = static_cast<int8_t>(code);
   }

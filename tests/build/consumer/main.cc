@@ -25,7 +25,8 @@ int main() {
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
       float* values = data[r].data();
-      status[r] = (*ranks)[r]->AllReduce({zpp::DType::kF32, values, 3}, {zpp::DType::kF32, values, 3});
+      status[r] =
+          (*ranks)[r]->AllReduce({zpp::DType::kF32, values, 3}, {zpp::DType::kF32, values, 3});
     });
   }
   for (std::thread& thread : threads) thread.join();
