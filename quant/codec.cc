@@ -12,9 +12,6 @@
 namespace zpp {
 namespace {
 
-// Destinations from here on bypass the caches: no last-level cache share is expected to hold them.
-constexpr int64_t kStream_bytes = int64_t{64} << 20;
-
 const CodecKernels& Kernels();
 
 PayloadOut PayloadAt(const QuantSpec& spec, const PayloadLayout& layout, std::byte* payload,
@@ -39,7 +36,10 @@ NoiseKey From(NoiseKey noise, int64_t elem) {
   return noise;
 }
 
-bool Streams(Vec out) { return out.elems * SizeOf(out.dtype) >= kStream_bytes; }
+// No last-level cache share is expected to hold a destination of that many bytes.
+bool Streams(Vec out, StoreHint stores) {
+  return stores == StoreHint::kStream || out.elems * SizeOf(out.dtype) >= kStreamFrom_bytes;
+}
 
 Status CheckElems(int64_t elems, const void* data) {
   if (elems < 0 || elems > kMaxWire_elems) {
@@ -164,7 +164,7 @@ void DecodeWithStats(const ReduceArgs& args, std::span<std::byte> out, ErrorStat
 // Plain output: the sum is written where it belongs, without a buffer in between.
 void ReducePlain(const ReduceArgs& args, std::span<std::byte> out) {
   const DType plain = args.out_spec.plain;
-  const bool stream = Streams({plain, nullptr, args.elems});
+  const bool stream = Streams({plain, nullptr, args.elems}, args.stores);
   for (int64_t at = 0; at < args.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, args.elems - at);
     SumOperands(args, at, args.divisor, {plain, out.data() + at * SizeOf(plain), elems}, stream);
@@ -223,13 +223,14 @@ Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
   return {};
 }
 
-Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out) {
+Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out,
+              StoreHint stores) {
   ZPP_RETURN_IF_ERROR(CheckVector(out.dtype, out.elems, out.data));
   ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, out.elems, payload.size()));
   if (out.elems == 0) return {};
   if (spec.compressed()) {
     const PayloadLayout layout = LayoutOf(spec, out.elems);
-    Kernels().decode(spec, PayloadAt(spec, layout, payload.data(), 0), out, Streams(out));
+    Kernels().decode(spec, PayloadAt(spec, layout, payload.data(), 0), out, Streams(out, stores));
   } else if (spec.plain == out.dtype) {
     std::memmove(out.data, payload.data(), payload.size());
   } else {
@@ -267,7 +268,7 @@ Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats
     }
     if (!spec.compressed()) {
       if (stats == nullptr) {
-        return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems});
+        return Decode(only.spec, only.payload, {spec.plain, out.data(), args.elems}, args.stores);
       }
       DecodeWithStats(args, out, *stats);
       return {};

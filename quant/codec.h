@@ -57,9 +57,16 @@ struct ErrorStats {
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
               const NoiseKey& noise = {}, ErrorStats* stats = nullptr);
 
+// How plain values are stored; never what they are. kAuto: past the caches when this call alone
+// writes kStreamFrom_bytes or more. kStream: past the caches, for a piece of a vector so large that
+// nobody will find it in them. It is advice: some types and operands are stored the usual way.
+enum class StoreHint : uint8_t { kAuto, kStream };
+inline constexpr int64_t kStreamFrom_bytes = int64_t{64} << 20;
+
 // out = decode(payload), rounded to out's type (to nearest even). What the rounding of a scale
 // lifts beyond the largest finite fp16 or bf16 becomes that value, not an infinity.
-Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out);
+Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out,
+              StoreHint stores = StoreHint::kAuto);
 
 // acc += decode(payload), in fp32.
 Status DecodeAccumulate(const QuantSpec& spec, std::span<const std::byte> payload,
@@ -79,6 +86,7 @@ struct ReduceArgs {
   float divisor = 1;
   QuantSpec out_spec;
   NoiseKey noise;
+  StoreHint stores = StoreHint::kAuto;  // of a plain output
 };
 Status ReduceRecode(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats = nullptr);
 

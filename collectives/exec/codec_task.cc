@@ -24,13 +24,15 @@ Status RunTask(const CodecTask& task, ErrorStats* stats) {
       return Encode(task.out_spec, {first.spec.plain, first.payload.data(), task.elems}, task.out,
                     task.noise, stats);
     case CodecTask::Kind::kDecode:
-      return Decode(first.spec, first.payload, {task.out_spec.plain, task.out.data(), task.elems});
+      return Decode(first.spec, first.payload, {task.out_spec.plain, task.out.data(), task.elems},
+                    task.stores);
     case CodecTask::Kind::kReduce:
       return ReduceRecode({.in = task.in,
                            .elems = task.elems,
                            .divisor = task.divisor,
                            .out_spec = task.out_spec,
-                           .noise = task.noise},
+                           .noise = task.noise,
+                           .stores = task.stores},
                           task.out, task.out_spec.compressed() ? stats : nullptr);
   }
   return {};

@@ -21,6 +21,7 @@ struct CodecTask {
   std::span<const Operand> in;  // one for all but kReduce
   float divisor = 1;
   NoiseKey noise;
+  StoreHint stores = StoreHint::kAuto;  // of plain values
 
   // Bytes read and written: what decides how often to stop for the transport.
   int64_t work_bytes() const;

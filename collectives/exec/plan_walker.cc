@@ -91,6 +91,8 @@ CodecTask& PlanWalker::NewTask(CodecTask::Kind kind, uint32_t op) {
   task.kind = kind;
   task.op = op;
   task.out_spec = SpecOf(from.out);
+  const bool to_user = prepared_->plan.slots[from.out.slot].place == Place::kOutput;
+  task.stores = to_user ? prepared_->output_stores : StoreHint::kAuto;
   task.in = {static_cast<const Operand*>(nullptr), from.num_in};
   task.divisor = from.average ? static_cast<float>(prepared_->plan.world) : 1.0f;
   return task;

@@ -97,6 +97,20 @@ Pipeline ChoosePipeline(size_t stages, int chunks) {
           .lanes = std::clamp(wanted, 1, std::min(chunks, kMaxLanes))};
 }
 
+StoreHint OutputStores(const PrepareArgs& args) {
+  const Plan& plan = args.plan;
+  const auto is_output = [&](const Span& span) {
+    return plan.slots[span.slot].place == Place::kOutput;
+  };
+  const bool read_again =
+      std::any_of(plan.inputs.begin(), plan.inputs.end(), is_output) ||
+      std::any_of(plan.sends.begin(), plan.sends.end(),
+                  [&](const Message& send) { return send.data.count > 0 && is_output(send.data); });
+  const bool large =
+      !plan.output_is_shard && args.parts.TotalElems() * SizeOf(args.dtype) >= kStreamFrom_bytes;
+  return large && !read_again ? StoreHint::kStream : StoreHint::kAuto;
+}
+
 }  // namespace
 
 Result<PreparedPlan> Prepare(PrepareArgs args) {
@@ -118,6 +132,7 @@ Result<PreparedPlan> Prepare(PrepareArgs args) {
     out.table_first.push_back(stage ? out.table_size : -1);
     if (stage) out.table_size += slot.parts.count + 1;
   }
+  out.output_stores = OutputStores(args);
   out.plan = std::move(args.plan);
   out.parts = std::move(args.parts);
   return out;

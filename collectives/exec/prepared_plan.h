@@ -8,6 +8,7 @@
 #include "collectives/plan/plan.h"
 #include "common/dtype.h"
 #include "common/status.h"
+#include "quant/codec.h"
 
 namespace zpp {
 
@@ -25,6 +26,9 @@ struct PreparedPlan {
   int64_t table_size = 0;
   // Mixed into the seed of stochastic rounding, one per stage.
   std::vector<uint64_t> stage_seed;
+
+  // kStream: the caller's output is too large for the caches, and the plan never reads it again.
+  StoreHint output_stores = StoreHint::kAuto;
 
   int64_t lanes_bytes() const { return arena.bytes * pipeline.lanes; }
 };

@@ -108,5 +108,31 @@ TEST(CodecKernels, StreamedSumsWriteTheSameBytes) {
   }
 }
 
+// The hint reaches the kernels through the public calls, from one element on.
+TEST(CodecKernels, StoreHintChangesNoByte) {
+  const QuantSpec spec = QuantSpec::Int8();
+  for (int64_t elems : {1, 255, 256, 5000}) {
+    const std::vector<std::byte> payload = EncodeF32(spec, Make(Pattern::kNormal, elems, 7));
+    const Operand operands[] = {{spec, payload}, {spec, payload}};
+    std::vector<std::byte> values[2], sums[2];
+    for (StoreHint stores : {StoreHint::kAuto, StoreHint::kStream}) {
+      const size_t i = static_cast<size_t>(stores);
+      values[i].resize(static_cast<size_t>(elems) * 4);
+      sums[i].resize(static_cast<size_t>(elems) * 4);
+      ASSERT_TRUE(Decode(spec, payload, {DType::kF32, values[i].data(), elems}, stores).ok());
+      const ReduceArgs args{.in = operands,
+                            .elems = elems,
+                            .divisor = 2,
+                            .out_spec = QuantSpec::None(),
+                            .noise = {},
+                            .stores = stores};
+      ASSERT_TRUE(ReduceRecode(args, sums[i]).ok());
+    }
+    EXPECT_EQ(values[0], values[1]) << elems;
+    EXPECT_EQ(sums[0], sums[1]) << elems;
+    EXPECT_EQ(values[0], sums[0]) << "the mean of two equal operands, " << elems;
+  }
+}
+
 }  // namespace
 }  // namespace zpp::testing
