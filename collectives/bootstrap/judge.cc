@@ -48,7 +48,8 @@ void Judge::Handle(int rank, const Frame& frame, double now_s) {
       return Decide({StatusCode::kAborted, RankName(rank) + " aborted: " + frame.body});
     case FrameType::kLeave:
       seat.left = true;
-      return;
+      return CheckGatherings(
+          now_s);  // at once: the hub's own Leave may be the last that it handles
     case FrameType::kHeartbeat:
       return;
     case FrameType::kHello:

@@ -60,6 +60,9 @@ class Member {
     if (!frames.empty()) heard_s_ = now_s;
     for (const Frame& frame : frames) {
       if (frame.type == FrameType::kLeave) hub_left_ = true;
+      if (frame.type == FrameType::kGathered || frame.type == FrameType::kGatherFailed) {
+        asked_ = false;
+      }
       mailbox_.Deliver(frame);
     }
     if (status.ok()) status = hub_.Flush();
@@ -69,7 +72,7 @@ class Member {
   void Lost(const Status& why) {
     hub_.Close();
     if (!hub_left_ && !left_) LoseHub("is gone: " + why.message());
-    if (stuck_) LoseHub("has left");
+    if (stuck_ || asked_) LoseHub("has left");  // somebody waits for an answer
   }
 
   void LoseHub(const std::string& why) {
@@ -80,6 +83,7 @@ class Member {
     for (const Frame& frame : mailbox_.TakePosted()) {
       if (frame.type == FrameType::kLeave) left_ = true;
       if (frame.type == FrameType::kReport) stuck_ = true;
+      if (frame.type == FrameType::kGather) asked_ = true;
       const bool needs_answer =
           frame.type == FrameType::kReport || frame.type == FrameType::kGather;
       if (!hub_.open() && needs_answer) LoseHub("has left");
@@ -102,7 +106,7 @@ class Member {
   const Patience patience_;
   Mailbox& mailbox_;
   double heard_s_ = 0, last_turn_s_ = 0, next_beat_s_ = 0;
-  bool hub_left_ = false, left_ = false, stuck_ = false;
+  bool hub_left_ = false, left_ = false, stuck_ = false, asked_ = false;
 };
 
 }  // namespace

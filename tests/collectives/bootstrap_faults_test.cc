@@ -239,6 +239,22 @@ TEST(ControlPlane, LeavingIsNoLoss) {
   EXPECT_EQ(outcomes[2].value, "none");
 }
 
+// Whoever still asks is answered at once, not when his time is up.
+TEST(ControlPlane, AGatherAfterTheHubHasLeftNamesIt) {
+  const auto outcomes = RunProcesses(3, 30, [](int rank) -> Result<std::string> {
+    ZPP_ASSIGN_OR_RETURN(auto plane, JoinTestPlane(rank, 3));
+    if (rank == 2) ::usleep(200000);  // rank 1 asks before or while the hub leaves, this one after
+    if (rank > 0) return plane->AllGather("", Deadline::In(20)).status();
+    ::usleep(100000);
+    plane->Leave();
+    return std::string();
+  });
+  for (const int rank : {1, 2}) {
+    const Status& status = outcomes[static_cast<size_t>(rank)].status;
+    EXPECT_EQ(status.lost_rank(), 0) << rank << ": " << status.ToString();
+  }
+}
+
 TEST(ControlPlane, AGatherThatSomebodyMissesNamesHim) {
   const auto outcomes = RunProcesses(3, 30, [](int rank) -> Result<std::string> {
     ZPP_ASSIGN_OR_RETURN(auto plane, JoinTestPlane(rank, 3));

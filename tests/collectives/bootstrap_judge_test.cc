@@ -55,6 +55,16 @@ TEST_F(JudgeTest, AConnectionThatEndsIsALossOnceForAll) {
   EXPECT_TRUE(judge.TakeMail().empty());
 }
 
+TEST_F(JudgeTest, WhoLeavesFailsAtOnceWhatOthersGather) {
+  judge.Handle(1, {FrameType::kGather, GatherBody{1, 5000, "x"}.Pack()}, now_s);
+  judge.Handle(0, {FrameType::kLeave, {}}, now_s);
+  const auto mail = judge.TakeMail();  // without another Tick
+  ASSERT_EQ(mail.size(), 1u);
+  EXPECT_EQ(mail[0].to, 1);
+  EXPECT_EQ(mail[0].frame.type, FrameType::kGatherFailed);
+  EXPECT_FALSE(judge.verdict());
+}
+
 TEST_F(JudgeTest, WhoLeavesIsNotLost) {
   judge.Handle(2, {FrameType::kLeave, {}}, now_s);
   judge.Closed(2, "it closed", now_s);
