@@ -90,8 +90,7 @@ def codec(figures):
     for op in ("encode", "decode", "decode_accumulate"):
         for count, key, where, bar in ((L2, "ratio", "in L2", 0.7), (DRAM, "of_roof", "from DRAM", 0.95)):
             linear, root = (one(report, op=op, count=count, format="int4", code=code)[key] for code in ("linear", "sqrt"))
-            same = op != "encode"
-            figures.add("codec", f"{op} int4 sqrt / linear {where}", root / linear, 0.9 if same else bar)
+            figures.add("codec", f"{op} int4 sqrt / linear {where}", root / linear, bar)
     noisy = figures.run("codec-stochastic", [figures.zpp, "bw", "codec", "-d", "fp32", "-s", "256K", "-D", "0.5",
                                              "--rounding", "stochastic", "--json", "{json}"])
     for row in codec_rows(noisy, op="encode"):
