@@ -40,13 +40,24 @@ int ReportBadInput(const Status& status, const BwFlags& flags) {
   return Report(status);
 }
 
+// Each of the launcher's ranks would start a job of its own, and all would print.
+Status RanksOfItsOwn(const LaunchEnv& launched) {
+  return InvalidArgument("--ranks starts ranks of its own, but this is already rank " +
+                         std::to_string(launched.rank) + " of " + std::to_string(launched.world) +
+                         " (" + launched.launcher + "): leave --ranks out");
+}
+
 int RunBw(const BwFlags& flags) {
   if (flags.collective == "codec") return RunCodec(flags);
   const Result<LaunchEnv> launched = ReadLaunchEnv();
   const bool alone = launched.status().code() == StatusCode::kNotFound;
   const Result<BwArgs> args = ResolveBw(flags, !alone);
   if (!args.ok()) return ReportBadInput(args.status(), flags);
-  if (args->ranks > 0) return LaunchRanks(*args, flags);
+  if (args->ranks > 0) {
+    if (launched.ok() && launched->world > 1)
+      return ReportBadInput(RanksOfItsOwn(*launched), flags);
+    return LaunchRanks(*args, flags);
+  }
   if (!launched.ok()) return ReportBadInput(launched.status(), flags);
   return RunBwRank(*args, launched->rank);
 }

@@ -206,6 +206,19 @@ TEST_F(ZppProgram, HalfSetLauncherVariablesAreNamed) {
   EXPECT_THAT(ran.err, HasSubstr("WORLD_SIZE"));
 }
 
+TEST_F(ZppProgram, RanksUnderALauncherAreRefused) {
+  const std::pair<const char*, const char*> launchers[] = {
+      {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555", "torchrun"},
+      {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555",
+       "Open MPI"}};
+  for (const auto& [environment, name] : launchers) {
+    const Ran ran = Run("bw all_reduce --ranks 4 -s 1M", environment);
+    EXPECT_EQ(ran.code, 2) << name;
+    EXPECT_THAT(ran.err, HasSubstr("already rank 1 of 2 (" + std::string(name) + ")"));
+    EXPECT_THAT(ran.out, testing::IsEmpty());
+  }
+}
+
 TEST_F(ZppProgram, ARankThatNeverComesIsNamed) {
   const Ran ran = Run("bw all_gather -s 1K -n 1 --timeout 1 --json " + Path("json"),
                       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29777");
