@@ -4,10 +4,9 @@
 function(zpp_library)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target zpp_${ARG_NAME})
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/empty.cc CONTENT "")
-  add_library(${target} STATIC ${PROJECT_BINARY_DIR}/empty.cc ${ARG_SOURCES})
+  add_library(${target} STATIC ${ARG_SOURCES})
   add_library(zpp::${ARG_NAME} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${ARG_NAME} LINKER_LANGUAGE CXX)
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${ARG_NAME})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:zpp_options> ${ARG_PRIVATE_DEPS})
   target_include_directories(${target} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
