@@ -1,0 +1,56 @@
+// Where optimizer states live: on the heap, or offloaded into memory of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/buffer.h"
+#include "common/status.h"
+
+namespace zpp {
+
+enum class HostMemory : uint8_t {
+  kHeap,       // as everything else
+  kHugePages,  // a mapping of its own for which the kernel is asked for huge pages
+  kPinned,     // such a mapping, locked: never swapped out, ready for DMA
+};
+
+struct HostMemoryUsage {
+  size_t capacity_bytes = 0;
+  size_t used_bytes = 0;    // handed out, padding included
+  size_t huge_bytes = 0;    // of the mapping, in huge pages right now, as the kernel reports it
+  size_t locked_bytes = 0;  // locked in memory
+};
+
+// A block of memory that is reserved once, handed out in pieces, and given back as a whole. Move
+// only; not thread-safe. Pieces live as long as the arena (moving it leaves them where they are).
+class HostArena {
+ public:
+  static constexpr size_t kAlignment_bytes = 64;
+
+  HostArena() = default;  // capacity 0
+  // All of it is touched here, so that a lack of memory shows now. kResourceExhausted when there is
+  // none, or, for kPinned, when it cannot be locked (the message names the limit). Cost: a page
+  // fault per page.
+  static Result<HostArena> Create(HostMemory kind, size_t capacity_bytes);
+
+  // What a piece takes of the capacity; summed, the capacity that several pieces need.
+  static size_t PieceBytes(size_t bytes);
+  static size_t PieceBytesOfFloats(int64_t elems);
+
+  // Zeroed, 64-byte aligned. kResourceExhausted when the rest is too small.
+  Result<std::span<std::byte>> Allocate(size_t bytes);
+  Result<std::span<float>> AllocateFloats(int64_t elems);
+
+  HostMemory kind() const { return kind_; }
+  // Reads /proc/self/smaps for huge_bytes: not for inner loops.
+  HostMemoryUsage Usage() const;
+
+ private:
+  HostMemory kind_ = HostMemory::kHeap;
+  Buffer memory_;
+  size_t used_bytes_ = 0;
+};
+
+}  // namespace zpp
