@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -16,9 +19,17 @@ struct JsonLimits {
   int max_depth = 16;  // arrays and objects inside each other; a bare number has depth 0
 };
 
+// The line, from 1, of every key of every object, by the JSON pointer to its value:
+// "/tiers/0/latency_s", with ~0 and ~1 for ~ and /.
+using JsonLines = std::map<std::string, int, std::less<>>;
+
 // kDataLoss with the line and column of what is wrong. Never throws; memory in proportion to the
-// text.
-Result<nlohmann::json> ParseStrictJson(std::string_view text, const JsonLimits& limits = {});
+// text. With `lines`, which is filled on success, readers can say where a value stands.
+Result<nlohmann::json> ParseStrictJson(std::string_view text, const JsonLimits& limits = {},
+                                       JsonLines* lines = nullptr);
+
+// One step of a JSON pointer: "/key", with ~ and / escaped.
+std::string JsonPointerStep(std::string_view key);
 
 // Text from outside for an error message: at most `max_chars`, with what is not printable ASCII as
 // '?'.

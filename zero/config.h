@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "quant/error_feedback.h"
 #include "quant/quant_spec.h"
+#include "zero/loss_scaler.h"
 #include "zero/optimizer.h"
 
 namespace zpp {
@@ -50,17 +51,9 @@ struct ZeroPpConfig {
   QuantSpec WeightGathers() const;
 };
 
-// "fp16". Static when loss_scale > 0, dynamic otherwise.
-struct LossScaleConfig {
+// "fp16": what the loss scaler takes, and whether there is one.
+struct LossScaleConfig : LossScalerConfig {
   bool enabled = false;
-  double loss_scale = 0;
-  int initial_scale_power = 16;         // the first dynamic scale is 2 to this
-  int loss_scale_window = 1000;         // steps without overflow after which it doubles
-  int hysteresis = 2;                   // overflows it takes to halve it
-  bool consecutive_hysteresis = false;  // a step without overflow gives them all back
-  double min_loss_scale = 1;
-
-  bool operator==(const LossScaleConfig&) const = default;
 };
 
 // "offload_optimizer": optimizer states in an arena of host memory of their own.

@@ -8,8 +8,10 @@
 namespace zpp {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 std::string Nested(int levels) {
   const auto n = static_cast<size_t>(levels);
@@ -52,6 +54,8 @@ TEST(StrictJson, NoKeyTwiceInOneObject) {
     EXPECT_THAT(json.status().message(), HasSubstr("twice in one object")) << text;
   }
   EXPECT_TRUE(ParseStrictJson(R"([{"a":1},{"a":{"a":{"a":1}}},{"a":2}])").ok());
+  EXPECT_THAT(ParseStrictJson("{\"a\":1,\n\n\"a\":\n2}").status().message(),
+              HasSubstr("again on line 3"));
 }
 
 // One line for people, whatever the text is.
@@ -70,6 +74,32 @@ TEST(StrictJson, BadTextIsOnePrintableSentence) {
     for (char c : message) EXPECT_TRUE(c >= ' ' && c <= '~') << message;
   }
   EXPECT_THAT(ParseStrictJson("[1,\n 2,\n x]").status().message(), HasSubstr("line 3, column 2"));
+}
+
+// Every key has its line; what is in arrays is found by its index, and values of any kind in front
+// of it count.
+TEST(StrictJson, LinesOfKeys) {
+  JsonLines lines;
+  const auto json = ParseStrictJson(
+      "{\"a\": 1,\n\"b\":\n\n[0, [1,\n{\"c\": {}, \"d\":\n [\"\\n\"]}], {\n\"c\"\n:null}],"
+      "\"e/f~g\": {\r\n\"\": 2}}\n",
+      {}, &lines);
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  EXPECT_THAT(lines,
+              ElementsAre(Pair("/a", 1), Pair("/b", 2), Pair("/b/1/1/c", 5), Pair("/b/1/1/d", 5),
+                          Pair("/b/2/c", 7), Pair("/e~1f~0g", 8), Pair("/e~1f~0g/", 9)));
+  for (const auto& [pointer, line] : lines) {
+    EXPECT_TRUE(json->contains(nlohmann::json::json_pointer(pointer))) << pointer;
+  }
+  EXPECT_EQ(JsonPointerStep("~/"), "/~0~1");
+}
+
+TEST(StrictJson, NoLinesOfWhatIsWrong) {
+  JsonLines lines;
+  EXPECT_FALSE(ParseStrictJson("{\"a\":1,\n\"b\":}", {}, &lines).ok());
+  EXPECT_TRUE(lines.empty());
+  ASSERT_TRUE(ParseStrictJson("[{}, []]", {}, &lines).ok());
+  EXPECT_TRUE(lines.empty());
 }
 
 TEST(StrictJson, PrintableIsShortAndClean) {
