@@ -88,6 +88,13 @@ class Communicator::Impl {
                                fabric);
   }
 
+  Result<ReduceFeedback> MakeFeedback(const CallArguments& args, const CallOptions& call,
+                                      FeedbackHops hops, ResidualType type) const {
+    const Partition parts =
+        PartitionOf(args, call.shard_elems, topology_.world(), kFeedbackTile_elems);
+    return ShapeOf(call, parts).Make(hops, args.kind == CollectiveKind::kAllReduce, type);
+  }
+
   Status Shutdown(Deadline deadline) {
     ZPP_RETURN_IF_ERROR(engine_.Drain(deadline));
     const Status status = transport_->Shutdown(deadline);
@@ -111,6 +118,15 @@ class Communicator::Impl {
     state->deadline = call.deadline;
     engine_.Submit(state);
     return {};
+  }
+
+  FeedbackShape ShapeOf(const CallOptions& call, const Partition& parts) const {
+    const CollectivePolicy& policy = call.policy ? *call.policy : options_.policy;
+    return {.topology = &topology_,
+            .rank = transport_->rank(),
+            .parts = &parts,
+            .op = call.op,
+            .flat = policy.flat};
   }
 
   PlanRequest RequestFor(const CallArguments& args, const CallOptions& call,
@@ -272,6 +288,18 @@ Result<double> Communicator::PredictSeconds(CollectiveKind kind, DType dtype, in
       const CallArguments args,
       CheckShape(impl_->CallerOf(call), {.kind = kind, .dtype = dtype, .elems = elems}));
   return impl_->Predict(args, call, fabric);
+}
+
+Result<ReduceFeedback> Communicator::MakeFeedback(DType dtype, int64_t elems,
+                                                  const CallOptions& call, FeedbackHops hops,
+                                                  ResidualType type, CollectiveKind kind) {
+  if (kind != CollectiveKind::kReduceScatter && kind != CollectiveKind::kAllReduce) {
+    return InvalidArgument(std::string(CollectiveName(kind)) + " takes no feedback");
+  }
+  ZPP_ASSIGN_OR_RETURN(
+      const CallArguments args,
+      CheckShape(impl_->CallerOf(call), {.kind = kind, .dtype = dtype, .elems = elems}));
+  return impl_->MakeFeedback(args, call, hops, type);
 }
 
 Traffic Communicator::traffic() const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/bootstrap/out_of_band.h"
+#include "collectives/feedback.h"
 #include "collectives/plan/plan.h"
 #include "collectives/plan/simulator.h"
 #include "collectives/policy.h"
@@ -45,8 +46,13 @@ struct CallOptions {
   // the block grid).
   std::span<const int64_t> shard_elems = {};
   NoiseKey noise = {};  // stochastic rounding: the same seed and step on all ranks
-  // Of what this rank encoded: added to, never reset; complete when the call has ended well.
+  // Of what this rank encoded (with feedback: residual included): added to, never reset; complete
+  // when the call has ended well.
   ErrorStats* stats = nullptr;
+  // ReduceScatter and AllReduce: residuals that MakeFeedback made for this vector's shape, on all
+  // ranks or on none. Borrowed until the call has ended; unspecified after an error. At a hop that
+  // has them each part is encoded as h = sum + residual, and what h lost becomes the residual.
+  ReduceFeedback* feedback = nullptr;
 };
 
 // Bytes this rank sent, per tier, since the communicator was made.
@@ -95,6 +101,26 @@ class Communicator {
   Work StartAllToAll(ConstVec in, Vec out, const CallOptions& call = {});
   Work StartBroadcast(Vec data, int root, const CallOptions& call = {});
   Work StartBarrier(const CallOptions& call = {});
+
+  // Residuals, all zero, for reductions of `elems` elements as `call` describes them: its op,
+  // shard_elems and policy's `flat` count. Equal shares without shard_elems; an all-reduce has its
+  // own, whose borders lie on kFeedbackTile_elems, and residuals for its gather too. No
+  // communication. kInvalidArgument, kResourceExhausted.
+  Result<ReduceFeedback> MakeFeedback(DType dtype, int64_t elems, const CallOptions& call,
+                                      FeedbackHops hops, ResidualType type,
+                                      CollectiveKind kind = CollectiveKind::kReduceScatter);
+
+  // Ranks that give the same `color` (>= 0) form a communicator of their own over this one's
+  // transport, with its options; its ranks are ordered by `key`, then by rank here, and its
+  // topology is this one's part. Every rank of this communicator calls it; a negative color gives a
+  // null pointer. Blocks for one small all-gather, after the works that were started before.
+  //
+  // One thread at a time uses a communicator and all that were split from it. Works of different
+  // ones move whenever any of them is polled or waited for. A failure of one fails all, and
+  // lost_rank() is a rank of the root communicator. At most 31 that were split from one root live
+  // at a time: kResourceExhausted. Each may outlive the one it was split from; Shutdown() of the
+  // root ends all, of another only itself.
+  Result<std::unique_ptr<Communicator>> Split(int color, int key = 0);
 
   // The plan that a call of this kind and size runs on this rank, and the bytes it sends per tier.
   // `elems` is the whole vector's; `root` matters to a broadcast only.

@@ -198,6 +198,26 @@ Status Topology::SetLinks(std::span<const LinkModel> links) {
   return {};
 }
 
+Result<Topology> Topology::Subset(std::span<const int32_t> ranks) const {
+  std::vector<bool> taken(static_cast<size_t>(world_));
+  for (const int32_t rank : ranks) {
+    if (rank < 0 || rank >= world_ || taken[static_cast<size_t>(rank)]) {
+      return InvalidArgument("a group of ranks: " + std::to_string(rank) +
+                             (rank < 0 || rank >= world_ ? " is none of " + std::to_string(world_)
+                                                         : std::string(" comes twice")));
+    }
+    taken[static_cast<size_t>(rank)] = true;
+  }
+  std::vector<std::vector<int>> labels;
+  for (int level = 1; level < tiers(); ++level) {
+    std::vector<int>& label = labels.emplace_back();
+    for (const int32_t rank : ranks) label.push_back(DomainId(level, rank));
+  }
+  ZPP_ASSIGN_OR_RETURN(Topology subset, FromLabels(static_cast<int>(ranks.size()), labels));
+  subset.links_ = links_;
+  return subset;
+}
+
 Topology Topology::Flattened() const {
   Topology flat = Flat(world_);
   if (!links_.empty()) flat.links_[0] = links_.back();

@@ -72,6 +72,10 @@ class Topology {
 
   const std::vector<LinkModel>& links() const { return links_; }  // one per tier
   Status SetLinks(std::span<const LinkModel> links);
+  // The topology of a group of ranks, which are numbered anew in the order given: every tier stays,
+  // with its domains cut down to the group and its link. kInvalidArgument for a rank that does not
+  // exist or comes twice, and for no ranks at all.
+  Result<Topology> Subset(std::span<const int32_t> ranks) const;
   // A copy with all ranks in one domain, outermost link kept: what a flat collective sees.
   Topology Flattened() const;
 

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstdio>
 
+#include "common/hash.h"
 #include "topology/topology.h"
 
 namespace zpp {
@@ -61,20 +62,6 @@ void AppendDomain(const Topology& topology, int level, int id, std::string* text
   if (level == 1) return;
   for (const int32_t child : domain.children) AppendDomain(topology, level - 1, child, text);
 }
-
-// FNV-1a over the bytes of 64-bit words, least byte first on every machine.
-class Hash {
- public:
-  void Add(uint64_t word) {
-    for (int byte = 0; byte < 8; ++byte) {
-      state_ = (state_ ^ ((word >> (8 * byte)) & 0xff)) * 0x100000001b3ull;
-    }
-  }
-  uint64_t value() const { return state_; }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ull;
-};
 
 }  // namespace
 

@@ -63,16 +63,6 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Tiers of a reduction's stages, in their order: a tier that joins nothing has none.
-std::vector<int> HopTiers(const PrepareArgs& args) {
-  if (args.flat) return {0};
-  std::vector<int> tiers;
-  for (int tier = 0; tier < args.topology->tiers(); ++tier) {
-    if (args.topology->MaxChildren(tier + 1) > 1) tiers.push_back(tier);
-  }
-  return tiers;
-}
-
 // The same element is quantized once per hop and contribution; each needs random numbers of its
 // own, and they must not depend on which rank happens to hold the part. So the key names whose
 // contribution it is: the tier it is about to cross and the domain, below that tier, that has been
@@ -81,7 +71,7 @@ std::vector<uint64_t> NoiseSeeds(const PrepareArgs& args) {
   const Plan& plan = args.plan;
   const bool reduces =
       plan.kind == CollectiveKind::kReduceScatter || plan.kind == CollectiveKind::kAllReduce;
-  const std::vector<int> tiers = reduces ? HopTiers(args) : std::vector<int>();
+  const std::vector<int> tiers = reduces ? HopTiers(*args.topology, args.flat) : std::vector<int>();
   std::vector<uint64_t> seeds(plan.stages.size(), Mix(~uint64_t{0}));
   for (size_t hop = 0; hop < std::min(tiers.size(), seeds.size()); ++hop) {
     const int domain = args.topology->DomainId(tiers[hop], plan.rank);

@@ -148,6 +148,10 @@ Result<Plan> MakePlan(const PlanRequest& request, int rank);
 // The plans of all ranks: for tests, the checker and the simulator.
 Result<std::vector<Plan>> MakeAllPlans(const PlanRequest& request);
 
+// The tiers that a reduction's stages cross, one stage after the other: those that join anything, 0
+// for the one hop of a flat plan.
+std::vector<int> HopTiers(const Topology& topology, bool flat);
+
 // First element of `part` in the user's buffer at `place` (kInput, kOutput). 0 for the own part in
 // a shard's buffer; in place the shard's buffer is itself part of the whole vector.
 int64_t UserOffset(const Plan& plan, const Partition& parts, Place place, PartId part);

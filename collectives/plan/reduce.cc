@@ -112,3 +112,16 @@ Plan PlanReduceScatter(const Job& job, int rank) {
 }
 
 }  // namespace zpp::internal
+
+namespace zpp {
+
+std::vector<int> HopTiers(const Topology& topology, bool flat) {
+  if (flat) return {0};
+  std::vector<int> tiers;
+  for (int tier = 0; tier < topology.tiers(); ++tier) {
+    if (topology.MaxChildren(tier + 1) > 1) tiers.push_back(tier);
+  }
+  return tiers;
+}
+
+}  // namespace zpp
