@@ -1,13 +1,8 @@
 #include "cli/data_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -64,72 +59,37 @@ std::string Counted(size_t n, const std::string& what) {
   return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-Status Named(const std::string& path, const Status& status) {
-  return status.ok() ? status : Status(status.code(), "'" + path + "': " + status.message());
-}
-
 }  // namespace
-
-DataFile::DataFile(DataFile&& other) noexcept { *this = std::move(other); }
-
-DataFile& DataFile::operator=(DataFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(elems_, other.elems_);
-  std::swap(runs_, other.runs_);
-  std::swap(taken_, other.taken_);
-  std::swap(left_out_, other.left_out_);
-  return *this;
-}
-
-DataFile::~DataFile() {
-  if (fd_ >= 0) close(fd_);
-}
 
 Result<DataFile> DataFile::Open(const std::string& path, DType raw_dtype) {
   DataFile file;
-  file.path_ = path;
-  // Not blocking: a pipe that nobody writes to must be refused, not waited for.
-  file.fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat info = {};
-  if (file.fd_ < 0 || fstat(file.fd_, &info) != 0) {
-    return Status(StatusCode::kNotFound,
-                  "cannot open the data file '" + path + "': " + std::strerror(errno));
-  }
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("'" + path + "' is not a regular file");
-  const Status opened = EndsWith(path, ".safetensors") ? file.OpenSafetensors(info.st_size)
-                                                       : file.OpenRaw(info.st_size, raw_dtype);
-  ZPP_RETURN_IF_ERROR(Named(path, opened));
+  ZPP_RETURN_IF_ERROR(EndsWith(path, ".safetensors") ? file.OpenSafetensors(path)
+                                                     : file.OpenRaw(path, raw_dtype));
   if (file.elems_ == 0) {
     return InvalidArgument("'" + path + "' holds no fp32, fp16 or bf16 values");
   }
   return file;
 }
 
-Status DataFile::OpenRaw(int64_t file_bytes, DType dtype) {
+Status DataFile::OpenRaw(const std::string& path, DType dtype) {
+  ZPP_ASSIGN_OR_RETURN(file_, InputFile::Open(path));
   if (!IsFloat(dtype)) return InvalidArgument("raw values are fp32, fp16 or bf16");
-  if (file_bytes % SizeOf(dtype) != 0) {
-    return DataLoss(std::to_string(file_bytes) + " bytes are not a whole number of " +
-                    std::string(DTypeName(dtype)) + " values");
+  if (file_.size_bytes() % SizeOf(dtype) != 0) {
+    return DataLoss("'" + path + "': " + std::to_string(file_.size_bytes()) +
+                    " bytes are not a whole number of " + std::string(DTypeName(dtype)) +
+                    " values");
   }
-  Append(file_bytes / SizeOf(dtype), 0, dtype);
+  Append(file_.size_bytes() / SizeOf(dtype), 0, dtype);
   return {};
 }
 
-Status DataFile::OpenSafetensors(int64_t file_bytes) {
-  std::array<std::byte, kSafetensorsLengthBytes> start = {};
-  const int64_t start_bytes = std::min(file_bytes, kSafetensorsLengthBytes);
-  const std::span<std::byte> present(start.data(), static_cast<size_t>(start_bytes));
-  ZPP_RETURN_IF_ERROR(ReadBytes(0, present));
-  ZPP_ASSIGN_OR_RETURN(const int64_t header_bytes, SafetensorsHeaderBytes(present, file_bytes));
-  std::string header(static_cast<size_t>(header_bytes), '\0');
-  ZPP_RETURN_IF_ERROR(
-      ReadBytes(kSafetensorsLengthBytes, std::as_writable_bytes(std::span<char>(header))));
-  ZPP_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, ParseSafetensorsHeader(header, file_bytes));
-  for (TensorInfo& tensor : tensors) {
+Status DataFile::OpenSafetensors(const std::string& path) {
+  ZPP_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::Open(path));
+  for (const StoredTensor& tensor : opened.tensors()) {
     if (tensor.dtype) Append(tensor.elems, tensor.offset_bytes, *tensor.dtype);
-    (tensor.dtype ? taken_ : left_out_).push_back(std::move(tensor));
+    (tensor.dtype ? taken_ : left_out_).push_back(tensor);
   }
+  file_ = std::move(opened).TakeFile();
   return {};
 }
 
@@ -148,10 +108,10 @@ void DataFile::Append(int64_t elems, int64_t offset_bytes, DType dtype) {
 
 std::vector<std::string> DataFile::Notes() const {
   if (taken_.empty() && left_out_.empty()) {
-    return {path_ + ": " + std::to_string(elems_) + " raw " +
+    return {file_.path() + ": " + std::to_string(elems_) + " raw " +
             std::string(DTypeName(runs_[0].dtype)) + " values"};
   }
-  std::vector<std::string> notes = {path_ + ": " + Counted(taken_.size(), "tensor") + ", " +
+  std::vector<std::string> notes = {file_.path() + ": " + Counted(taken_.size(), "tensor") + ", " +
                                     std::to_string(elems_) + " values"};
   if (left_out_.empty()) return notes;
   std::string line =
@@ -164,29 +124,17 @@ std::vector<std::string> DataFile::Notes() const {
   return notes;
 }
 
-Status DataFile::ReadBytes(int64_t offset_bytes, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t got = pread(fd_, out.data(), out.size(), offset_bytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return DataLoss(std::string("cannot read: ") + std::strerror(errno));
-    if (got == 0) return DataLoss("the file ends at byte " + std::to_string(offset_bytes));
-    offset_bytes += got;
-    out = out.subspan(static_cast<size_t>(got));
-  }
-  return {};
-}
-
 Status DataFile::FillFromRun(const Run& run, int64_t skip_elems, DType dtype,
                              std::span<std::byte> out) const {
   const int64_t from_bytes = SizeOf(run.dtype), to_bytes = SizeOf(dtype);
   int64_t offset_bytes = run.offset_bytes + skip_elems * from_bytes;
-  if (run.dtype == dtype) return ReadBytes(offset_bytes, out);
+  if (run.dtype == dtype) return file_.ReadAt(offset_bytes, out);
   std::array<std::byte, kPieceElems * 4> piece;
   std::byte* to = out.data();
   for (int64_t left = static_cast<int64_t>(out.size()) / to_bytes; left > 0;) {
     const int64_t elems = std::min(left, kPieceElems);
     const auto piece_bytes = static_cast<size_t>(elems * from_bytes);
-    ZPP_RETURN_IF_ERROR(ReadBytes(offset_bytes, {piece.data(), piece_bytes}));
+    ZPP_RETURN_IF_ERROR(file_.ReadAt(offset_bytes, {piece.data(), piece_bytes}));
     for (int64_t i = 0; i < elems; ++i) {
       NarrowAt(WidenAt(piece.data() + i * from_bytes, run.dtype), dtype, to + i * to_bytes);
     }
@@ -210,8 +158,7 @@ Status DataFile::Fill(int64_t first_elem, DType dtype, std::span<std::byte> out)
     const int64_t skip = at - run->first_elem;
     const size_t wanted = out.size() / elem_bytes;
     const size_t elems = std::min(wanted, static_cast<size_t>(run->elems - skip));
-    ZPP_RETURN_IF_ERROR(
-        Named(path_, FillFromRun(*run, skip, dtype, out.first(elems * elem_bytes))));
+    ZPP_RETURN_IF_ERROR(FillFromRun(*run, skip, dtype, out.first(elems * elem_bytes)));
     out = out.subspan(elems * elem_bytes);
     at = (at + static_cast<int64_t>(elems)) % elems_;
   }

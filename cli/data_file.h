@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/safetensors.h"
 #include "common/dtype.h"
+#include "common/file.h"
+#include "common/safetensors.h"
 #include "common/status.h"
 
 namespace zpp::cli {
@@ -23,14 +24,10 @@ class DataFile {
   // kInvalidArgument: no values in it, or `raw_dtype` is kByte. Each message names the file.
   static Result<DataFile> Open(const std::string& path, DType raw_dtype);
 
-  DataFile(DataFile&& other) noexcept;
-  DataFile& operator=(DataFile&& other) noexcept;
-  ~DataFile();
-
   int64_t elems() const { return elems_; }  // above 0
   // Of a .safetensors file; empty for a raw one.
-  const std::vector<TensorInfo>& taken() const { return taken_; }
-  const std::vector<TensorInfo>& left_out() const { return left_out_; }
+  const std::vector<StoredTensor>& taken() const { return taken_; }
+  const std::vector<StoredTensor>& left_out() const { return left_out_; }
   // What was taken and what was left out, a line each, for people.
   std::vector<std::string> Notes() const;
 
@@ -49,18 +46,16 @@ class DataFile {
   };
 
   DataFile() = default;
-  Status OpenRaw(int64_t file_bytes, DType dtype);
-  Status OpenSafetensors(int64_t file_bytes);
+  Status OpenRaw(const std::string& path, DType dtype);
+  Status OpenSafetensors(const std::string& path);
   void Append(int64_t elems, int64_t offset_bytes, DType dtype);
-  Status ReadBytes(int64_t offset_bytes, std::span<std::byte> out) const;
   Status FillFromRun(const Run& run, int64_t skip_elems, DType dtype,
                      std::span<std::byte> out) const;
 
-  std::string path_;
-  int fd_ = -1;
+  InputFile file_;
   int64_t elems_ = 0;
   std::vector<Run> runs_;
-  std::vector<TensorInfo> taken_, left_out_;
+  std::vector<StoredTensor> taken_, left_out_;
 };
 
 }  // namespace zpp::cli

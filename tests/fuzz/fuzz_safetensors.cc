@@ -35,9 +35,9 @@ class MemoryFile {
   std::string path_;
 };
 
-int64_t Elems(const std::vector<TensorInfo>& tensors) {
+int64_t Elems(const std::vector<StoredTensor>& tensors) {
   int64_t elems = 0;
-  for (const TensorInfo& tensor : tensors) elems += tensor.elems;
+  for (const StoredTensor& tensor : tensors) elems += tensor.elems;
   return elems;
 }
 

@@ -1,7 +1,8 @@
-#include "cli/safetensors.h"
+#include "common/safetensors.h"
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <tuple>
 
@@ -9,7 +10,7 @@
 
 #include "common/strict_json.h"
 
-namespace zpp::cli {
+namespace zpp {
 namespace {
 
 using Json = nlohmann::json;
@@ -67,7 +68,7 @@ bool IsCount(const Json& value) {
          value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 }
 
-Status ReadShape(const std::string& name, const Json& entry, TensorInfo* tensor) {
+Status ReadShape(const std::string& name, const Json& entry, StoredTensor* tensor) {
   const auto it = entry.find("shape");
   if (it == entry.end() || !it->is_array()) return Bad(name, "has no shape");
   tensor->elems = 1;
@@ -97,7 +98,7 @@ Result<Extent> ReadExtent(const std::string& name, const Json& entry, int64_t da
   return extent;
 }
 
-Status CheckSize(const TensorInfo& tensor, const TypeRow& type, const Extent& extent) {
+Status CheckSize(const StoredTensor& tensor, const TypeRow& type, const Extent& extent) {
   int64_t bits = 0;
   if (__builtin_mul_overflow(tensor.elems, type.bits, &bits)) {
     return Bad(tensor.name, "has a shape whose number of bytes overflows");
@@ -108,9 +109,9 @@ Status CheckSize(const TensorInfo& tensor, const TypeRow& type, const Extent& ex
                               std::to_string(tensor.elems) + " elements of " + tensor.type);
 }
 
-Result<TensorInfo> ReadTensor(const std::string& name, const Json& entry, int64_t data_bytes) {
+Result<StoredTensor> ReadTensor(const std::string& name, const Json& entry, int64_t data_bytes) {
   if (!entry.is_object()) return Bad(name, "is not described by an object");
-  TensorInfo tensor;
+  StoredTensor tensor;
   tensor.name = name;
   ZPP_ASSIGN_OR_RETURN(const TypeRow* type, ReadType(name, entry));
   tensor.type = type->name;
@@ -124,36 +125,54 @@ Result<TensorInfo> ReadTensor(const std::string& name, const Json& entry, int64_
     }
   }
   tensor.offset_bytes = extent.begin;
+  tensor.size_bytes = extent.end - extent.begin;
   return tensor;
 }
 
-Status CheckMetadata(const Json& metadata) {
-  bool good = metadata.is_object();
-  for (const auto& item : metadata.items()) good = good && item.value().is_string();
-  return good ? Status() : DataLoss("__metadata__ is not an object of strings");
-}
-
-int64_t BytesOf(const TensorInfo& tensor) {
-  for (const TypeRow& row : kTypes) {
-    if (row.name == tensor.type) return tensor.elems * row.bits / 8;
+Result<SafetensorsMetadata> ReadMetadata(const Json& entry) {
+  const Status bad = DataLoss("__metadata__ is not an object of strings");
+  if (!entry.is_object()) return bad;
+  SafetensorsMetadata metadata;
+  for (const auto& item : entry.items()) {
+    if (!item.value().is_string()) return bad;
+    metadata[item.key()] = item.value().get<std::string>();
   }
-  return 0;
+  return metadata;
 }
 
 // Tensors sorted by their bytes follow each other without a gap, from 0 to data_bytes.
-Status CheckCover(const std::vector<TensorInfo>& tensors, int64_t data_bytes) {
+Status CheckCover(const std::vector<StoredTensor>& tensors, int64_t data_bytes) {
   int64_t end = 0;
-  for (const TensorInfo& tensor : tensors) {
+  for (const StoredTensor& tensor : tensors) {
     if (tensor.offset_bytes < end) return Bad(tensor.name, "overlaps the one before it");
     if (tensor.offset_bytes > end) {
       return Bad(tensor.name, "begins at byte " + std::to_string(tensor.offset_bytes) +
                                   ", a hole after byte " + std::to_string(end));
     }
-    end += BytesOf(tensor);
+    end += tensor.size_bytes;
   }
   if (end == data_bytes) return {};
   return DataLoss("the tensors end at byte " + std::to_string(end) + " of " +
                   std::to_string(data_bytes) + " bytes of data");
+}
+
+Status Named(const std::string& path, const Status& status) {
+  return {status.code(), "'" + path + "': " + status.message()};
+}
+
+Result<SafetensorsHeader> ReadHeader(const InputFile& file) {
+  std::array<std::byte, kSafetensorsLengthBytes> start = {};
+  const auto start_bytes = std::min(file.size_bytes(), kSafetensorsLengthBytes);
+  const std::span<std::byte> present(start.data(), static_cast<size_t>(start_bytes));
+  ZPP_RETURN_IF_ERROR(file.ReadAt(0, present));
+  const Result<int64_t> json_bytes = SafetensorsHeaderBytes(present, file.size_bytes());
+  if (!json_bytes.ok()) return Named(file.path(), json_bytes.status());
+  std::string json(static_cast<size_t>(*json_bytes), '\0');
+  ZPP_RETURN_IF_ERROR(
+      file.ReadAt(kSafetensorsLengthBytes, std::as_writable_bytes(std::span<char>(json))));
+  Result<SafetensorsHeader> header = ParseSafetensorsHeader(json, file.size_bytes());
+  if (!header.ok()) return Named(file.path(), header.status());
+  return header;
 }
 
 }  // namespace
@@ -178,30 +197,58 @@ Result<int64_t> SafetensorsHeaderBytes(std::span<const std::byte> start, int64_t
   return static_cast<int64_t>(length);
 }
 
-Result<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view json, int64_t file_bytes) {
+Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t file_bytes) {
   const int64_t data_start = kSafetensorsLengthBytes + static_cast<int64_t>(json.size());
   const int64_t data_bytes = file_bytes - data_start;
   if (data_bytes < 0) return DataLoss("the header is longer than the file");
   const JsonLimits limits = {.max_bytes = size_t{kMaxSafetensorsHeaderBytes}, .max_depth = 4};
-  ZPP_ASSIGN_OR_RETURN(const Json header, ParseStrictJson(json, limits));
-  if (!header.is_object()) return DataLoss("the header is not a JSON object");
-  std::vector<TensorInfo> tensors;
-  for (const auto& item : header.items()) {
+  ZPP_ASSIGN_OR_RETURN(const Json json_header, ParseStrictJson(json, limits));
+  if (!json_header.is_object()) return DataLoss("the header is not a JSON object");
+  SafetensorsHeader header;
+  for (const auto& item : json_header.items()) {
     if (item.key() == "__metadata__") {
-      ZPP_RETURN_IF_ERROR(CheckMetadata(item.value()));
+      ZPP_ASSIGN_OR_RETURN(header.metadata, ReadMetadata(item.value()));
       continue;
     }
-    ZPP_ASSIGN_OR_RETURN(TensorInfo tensor, ReadTensor(item.key(), item.value(), data_bytes));
-    tensors.push_back(std::move(tensor));
+    ZPP_ASSIGN_OR_RETURN(StoredTensor tensor, ReadTensor(item.key(), item.value(), data_bytes));
+    header.tensors.push_back(std::move(tensor));
   }
   // Tensors of no bytes come before the one that begins where they lie.
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    const bool a_full = a.elems > 0, b_full = b.elems > 0;
-    return std::tie(a.offset_bytes, a_full, a.name) < std::tie(b.offset_bytes, b_full, b.name);
+  std::ranges::sort(header.tensors, {}, [](const StoredTensor& tensor) {
+    return std::make_tuple(tensor.offset_bytes, tensor.elems > 0, std::cref(tensor.name));
   });
-  ZPP_RETURN_IF_ERROR(CheckCover(tensors, data_bytes));
-  for (TensorInfo& tensor : tensors) tensor.offset_bytes += data_start;
-  return tensors;
+  ZPP_RETURN_IF_ERROR(CheckCover(header.tensors, data_bytes));
+  for (StoredTensor& tensor : header.tensors) tensor.offset_bytes += data_start;
+  return header;
 }
 
-}  // namespace zpp::cli
+int64_t SafetensorsTypeBits(std::string_view type) {
+  const auto* row = std::ranges::find(kTypes, type, &TypeRow::name);
+  return row == kTypes.end() ? 0 : row->bits;
+}
+
+Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
+  SafetensorsFile file;
+  ZPP_ASSIGN_OR_RETURN(file.file_, InputFile::Open(path));
+  ZPP_ASSIGN_OR_RETURN(file.header_, ReadHeader(file.file_));
+  return file;
+}
+
+const StoredTensor* SafetensorsFile::Find(std::string_view name) const {
+  const auto it = std::ranges::find(header_.tensors, name, &StoredTensor::name);
+  return it == header_.tensors.end() ? nullptr : &*it;
+}
+
+Status SafetensorsFile::Read(const StoredTensor& tensor, int64_t first_byte,
+                             std::span<std::byte> out) const {
+  const int64_t left = tensor.size_bytes - first_byte;
+  if (first_byte < 0 || left < 0 || out.size() > static_cast<size_t>(left)) {
+    return InvalidArgument("'" + file_.path() + "': tensor '" + Printable(tensor.name) + "' has " +
+                           std::to_string(tensor.size_bytes) + " bytes, " +
+                           std::to_string(out.size()) + " from byte " + std::to_string(first_byte) +
+                           " on are asked for");
+  }
+  return file_.ReadAt(tensor.offset_bytes + first_byte, out);
+}
+
+}  // namespace zpp
