@@ -30,9 +30,10 @@ class HostArena {
   static constexpr size_t kAlignment_bytes = 64;
 
   HostArena() = default;  // capacity 0
-  // All of it is touched here, so that a lack of memory shows now. kResourceExhausted when there is
-  // none, or, for kPinned, when it cannot be locked (the message names the limit). Cost: a page
-  // fault per page.
+  // All of it is touched here, so that a lack of memory shows now. kResourceExhausted when the
+  // system has less available, or, for kPinned, when it cannot be locked (the message names the
+  // limit). The capacity is rounded up to whole pieces, of a mapping to whole huge pages. Cost: a
+  // page fault per page.
   static Result<HostArena> Create(HostMemory kind, size_t capacity_bytes);
 
   // What a piece takes of the capacity; summed, the capacity that several pieces need.

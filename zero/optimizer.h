@@ -34,6 +34,7 @@ struct AdamConfig {
   double weight_decay = 0;
   bool decoupled = true;
   bool bias_correction = true;
+  bool operator==(const AdamConfig&) const = default;
 };
 
 // PyTorch's torch.optim.SGD:
@@ -48,6 +49,7 @@ struct SgdConfig {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  bool operator==(const SgdConfig&) const = default;
 };
 
 // kInvalidArgument with a sentence that names the value; for configuration files.
