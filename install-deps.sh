@@ -6,8 +6,8 @@ set -euo pipefail
 
 packages=(
   build-essential cmake ninja-build pkg-config ccache
-  libucx-dev ucx-utils libhwy-dev nlohmann-json3-dev libcli11-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libucx-dev ucx-utils libhwy-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libeigen3-dev
   iproute2 procps git ca-certificates
   python3 python3-venv python3-pip
   openmpi-bin libopenmpi-dev
