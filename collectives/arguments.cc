@@ -80,6 +80,10 @@ class Checker {
                 std::to_string(caller_.world) + " ranks");
   }
 
+  Status NoFeedback() const {
+    return caller_.call.feedback == nullptr ? Status() : Fail("takes no feedback");
+  }
+
   Status NoShards() const {
     return caller_.call.shard_elems.empty() ? Status() : Fail("takes no shard_elems");
   }
@@ -133,6 +137,7 @@ ConstVec Const(const Vec& v) { return {v.dtype, v.data, v.elems}; }
 
 Result<CallArguments> CheckAllGather(const Caller& caller, const ConstVec& in, const Vec& out) {
   const Checker check(CollectiveKind::kAllGather, caller);
+  ZPP_RETURN_IF_ERROR(check.NoFeedback());
   ZPP_RETURN_IF_ERROR(check.Vectors(in, out));
   ZPP_RETURN_IF_ERROR(check.Compresses(in.dtype));
   ZPP_RETURN_IF_ERROR(check.OwnShard("in", in.elems, out.elems));
@@ -166,6 +171,7 @@ Result<CallArguments> CheckAllReduce(const Caller& caller, const ConstVec& in, c
 
 Result<CallArguments> CheckAllToAll(const Caller& caller, const ConstVec& in, const Vec& out) {
   const Checker check(CollectiveKind::kAllToAll, caller);
+  ZPP_RETURN_IF_ERROR(check.NoFeedback());
   ZPP_RETURN_IF_ERROR(check.Vectors(in, out));
   ZPP_RETURN_IF_ERROR(check.NoShards());
   if (in.elems != out.elems) {
@@ -179,6 +185,7 @@ Result<CallArguments> CheckAllToAll(const Caller& caller, const ConstVec& in, co
 
 Result<CallArguments> CheckBroadcast(const Caller& caller, const Vec& data, int root) {
   const Checker check(CollectiveKind::kBroadcast, caller);
+  ZPP_RETURN_IF_ERROR(check.NoFeedback());
   ZPP_RETURN_IF_ERROR(check.Vector("data", data.data, data.elems, data.dtype));
   ZPP_RETURN_IF_ERROR(check.NoShards());
   if (root < 0 || root >= caller.world) {
@@ -190,7 +197,9 @@ Result<CallArguments> CheckBroadcast(const Caller& caller, const Vec& data, int 
 }
 
 Result<CallArguments> CheckBarrier(const Caller& caller) {
-  ZPP_RETURN_IF_ERROR(Checker(CollectiveKind::kBarrier, caller).NoShards());
+  const Checker check(CollectiveKind::kBarrier, caller);
+  ZPP_RETURN_IF_ERROR(check.NoFeedback());
+  ZPP_RETURN_IF_ERROR(check.NoShards());
   return CallArguments{};
 }
 
@@ -201,9 +210,8 @@ Result<CallArguments> CheckShape(const Caller& caller, const CallArguments& shap
   switch (shape.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter:
-      if (shape.kind == CollectiveKind::kReduceScatter) {
-        ZPP_RETURN_IF_ERROR(check.Reduces(shape.dtype));
-      }
+      ZPP_RETURN_IF_ERROR(shape.kind == CollectiveKind::kReduceScatter ? check.Reduces(shape.dtype)
+                                                                       : check.NoFeedback());
       ZPP_RETURN_IF_ERROR(check.Compresses(shape.dtype));
       ZPP_RETURN_IF_ERROR(check.Shards(shape.elems));
       if (!caller.call.shard_elems.empty()) return shape;
@@ -215,6 +223,7 @@ Result<CallArguments> CheckShape(const Caller& caller, const CallArguments& shap
       ZPP_RETURN_IF_ERROR(check.Shards(shape.elems));
       return shape;
     case CollectiveKind::kAllToAll:
+      ZPP_RETURN_IF_ERROR(check.NoFeedback());
       ZPP_RETURN_IF_ERROR(check.NoShards());
       ZPP_RETURN_IF_ERROR(check.Divides(shape.elems));
       return shape;
@@ -224,6 +233,17 @@ Result<CallArguments> CheckShape(const Caller& caller, const CallArguments& shap
       return CheckBarrier(caller);
   }
   return shape;
+}
+
+Status CheckFeedback(const CallArguments& args, const ReduceFeedback& feedback, uint64_t shape) {
+  if (feedback.shape() == shape) return {};
+  const std::string call = std::string(CollectiveName(args.kind)) + ": the feedback ";
+  if (feedback.elems() != args.elems) {
+    return InvalidArgument(call + "was made for " + std::to_string(feedback.elems()) +
+                           " elements, this vector has " + std::to_string(args.elems));
+  }
+  return InvalidArgument(call +
+                         "was made for another communicator, or another op, shard_elems or flat");
 }
 
 Partition PartitionOf(const CallArguments& args, std::span<const int64_t> shard_elems, int world,

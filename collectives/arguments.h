@@ -35,6 +35,9 @@ Result<CallArguments> CheckBarrier(const Caller& caller);
 // The same for a shape without buffers: what Explain() is asked about.
 Result<CallArguments> CheckShape(const Caller& caller, const CallArguments& shape);
 
+// Residuals of this very shape (FeedbackShape::Digest), for a call that takes them.
+Status CheckFeedback(const CallArguments& args, const ReduceFeedback& feedback, uint64_t shape);
+
 // How the vector falls into parts.
 Partition PartitionOf(const CallArguments& args, std::span<const int64_t> shard_elems, int world,
                       int64_t grid_elems);

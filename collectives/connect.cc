@@ -180,6 +180,18 @@ Made ConnectFromEnv(const ConnectOptions& options) {
                    options);
 }
 
+Status CheckEnvironment(int world, const ConnectOptions& given) {
+  ZPP_ASSIGN_OR_RETURN(const ConnectOptions options, WithEnvironment(given));
+  const std::vector<NodeIdentity> of_rank(static_cast<size_t>(std::max(world, 0)), ThisNode());
+  ZPP_RETURN_IF_ERROR(ChooseTopology(world, options, of_rank).status());
+  ZPP_RETURN_IF_ERROR(GetEnvInteger(EnvVar::kJobId, 0, INT64_MAX).status());
+  ZPP_RETURN_IF_ERROR(UcxProfileFromEnv().status());
+  if (EnvIsSet(EnvVar::kSocketIfname)) {
+    ZPP_RETURN_IF_ERROR(internal::AddressToAdvertise().status());
+  }
+  return ControlOptionsFromEnv(options.communicator.timeout_s).status();
+}
+
 Made ConnectWithId(const UniqueId& id, int world, int rank, const ConnectOptions& options) {
   ZPP_ASSIGN_OR_RETURN(auto content, internal::IdContent::Unpack(id));
   if (content.machine != internal::MachineId() && internal::IsLoopback(content.host)) {

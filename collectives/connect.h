@@ -31,6 +31,10 @@ struct ConnectOptions {
 // names what is missing.
 Result<std::unique_ptr<Communicator>> ConnectFromEnv(const ConnectOptions& options = {});
 
+// What ConnectFromEnv would refuse in this process's ZPP_* variables, in a job of `world` ranks:
+// for a launcher, which then says it once. No network.
+Status CheckEnvironment(int world, const ConnectOptions& options = {});
+
 // In the manner of NCCL: one process makes the id (and becomes rank 0), the application carries it
 // to the others.
 struct UniqueId {

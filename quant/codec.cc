@@ -93,17 +93,6 @@ void EncodeWithStats(const TileTarget& target, ConstVec in, ErrorStats& stats) {
   }
 }
 
-Status CheckReduce(const ReduceArgs& args, std::span<std::byte> out) {
-  if (args.in.empty()) return InvalidArgument("codec: a reduction of no operands");
-  if (!(args.divisor > 0)) return InvalidArgument("codec: the divisor must be above zero");
-  ZPP_RETURN_IF_ERROR(CheckElems(args.elems, args.elems > 0 ? out.data() : nullptr));
-  ZPP_RETURN_IF_ERROR(CheckPayloadSize(args.out_spec, args.elems, out.size()));
-  for (const Operand& operand : args.in) {
-    ZPP_RETURN_IF_ERROR(CheckPayloadSize(operand.spec, args.elems, operand.payload.size()));
-  }
-  return {};
-}
-
 // The operands at one tile. More than this many are summed in several passes over the tile.
 constexpr size_t kFusedOperands = 8;
 
@@ -206,6 +195,22 @@ void EncodeTile(const TileTarget& target, int64_t at, std::span<const float> val
   const PayloadOut to = PayloadAt(spec, LayoutOf(spec, target.elems), target.payload.data(), at);
   EncodeRun(spec, {DType::kF32, values.data(), elems}, to, From(target.noise, at));
   if (decoded != nullptr) ReadBackTile(target, at, values, decoded, stats);
+}
+
+Status CheckReduce(const ReduceArgs& args, std::span<const std::byte> out) {
+  if (args.in.empty()) return InvalidArgument("codec: a reduction of no operands");
+  if (!(args.divisor > 0)) return InvalidArgument("codec: the divisor must be above zero");
+  ZPP_RETURN_IF_ERROR(CheckElems(args.elems, args.elems > 0 ? out.data() : nullptr));
+  ZPP_RETURN_IF_ERROR(CheckPayloadSize(args.out_spec, args.elems, out.size()));
+  for (const Operand& operand : args.in) {
+    ZPP_RETURN_IF_ERROR(CheckPayloadSize(operand.spec, args.elems, operand.payload.size()));
+  }
+  return {};
+}
+
+void SumTile(const ReduceArgs& args, int64_t at, std::span<float> sum) {
+  SumOperands(args, at, args.divisor, {DType::kF32, sum.data(), static_cast<int64_t>(sum.size())},
+              false);
 }
 
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,

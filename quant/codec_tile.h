@@ -31,4 +31,11 @@ void ClearPadding(const TileTarget& target);
 void EncodeTile(const TileTarget& target, int64_t at, std::span<const float> values,
                 float* decoded = nullptr, ErrorStats* stats = nullptr);
 
+// What ReduceRecode asks of its arguments.
+Status CheckReduce(const ReduceArgs& args, std::span<const std::byte> out);
+
+// sum[i] = (in_0 + in_1 + ...) / divisor at element at + i, at most kTile_elems of them. `args` has
+// been checked.
+void SumTile(const ReduceArgs& args, int64_t at, std::span<float> sum);
+
 }  // namespace zpp

@@ -85,9 +85,8 @@ std::span<std::byte> ErrorFeedback::Tile(int64_t at, int64_t elems) const {
                                static_cast<size_t>(PayloadBytes(spec_, elems)));
 }
 
-void ErrorFeedback::LoadTile(int64_t at, std::span<float> out) const {
+void ErrorFeedback::LoadTile(int64_t at, float factor, std::span<float> out) const {
   const int64_t elems = static_cast<int64_t>(out.size());
-  const float factor = factors_[static_cast<size_t>(at / kTile_elems)];
   const Status decoded = Decode(spec_, Tile(at, elems), {DType::kF32, out.data(), elems});
   for (float& residual : out) {
     const float scaled = decoded.ok() ? residual * factor : 0.0f;
@@ -104,32 +103,42 @@ void ErrorFeedback::StoreTile(int64_t at, std::span<float> values) {
   factors_[static_cast<size_t>(at / kTile_elems)] = 1;
 }
 
+Status ErrorFeedback::CheckRun(int64_t first, int64_t elems) const {
+  const bool inside = first >= 0 && first <= elems_ && elems >= 0 && elems <= elems_ - first;
+  const bool ends = inside && (elems == elems_ - first || elems % kTile_elems == 0);
+  if (ends && first % kTile_elems == 0) return {};
+  return InvalidArgument("error feedback: " + std::to_string(elems) + " elements from " +
+                         std::to_string(first) + " of " + std::to_string(elems_) +
+                         " are no run of whole tiles");
+}
+
 Status ErrorFeedback::Encode(const QuantSpec& spec, int64_t first, ConstVec x,
                              std::span<std::byte> payload, const NoiseKey& noise,
                              ErrorStats* stats) {
-  const bool inside = first >= 0 && first <= elems_ && x.elems >= 0 && x.elems <= elems_ - first;
-  const bool ends = inside && (x.elems == elems_ - first || x.elems % kTile_elems == 0);
-  if (!ends || first % kTile_elems != 0) {
-    return InvalidArgument("error feedback: " + std::to_string(x.elems) + " elements from " +
-                           std::to_string(first) + " of " + std::to_string(elems_) +
-                           " are no run of whole tiles");
-  }
+  ZPP_RETURN_IF_ERROR(CheckRun(first, x.elems));
   if (!IsFloat(x.dtype)) return InvalidArgument("error feedback: only fp32, fp16 and bf16");
   if (x.elems > 0 && x.data == nullptr) return InvalidArgument("error feedback: null data");
-  ZPP_RETURN_IF_ERROR(CheckPayloadSize(spec, x.elems, payload.size()));
-  const TileTarget target{spec, payload, x.elems, noise};
+  const Operand only{
+      QuantSpec::None(x.dtype),
+      {static_cast<const std::byte*>(x.data), static_cast<size_t>(x.elems * SizeOf(x.dtype))}};
+  return Reduce({.in = {&only, 1}, .elems = x.elems, .out_spec = spec, .noise = noise}, first,
+                payload, stats);
+}
+
+Status ErrorFeedback::Reduce(const ReduceArgs& args, int64_t first, std::span<std::byte> payload,
+                             ErrorStats* stats) {
+  ZPP_RETURN_IF_ERROR(CheckRun(first, args.elems));
+  ZPP_RETURN_IF_ERROR(CheckReduce(args, payload));
+  const TileTarget target{args.out_spec, payload, args.elems, args.noise};
   ClearPadding(target);
   alignas(64) float sums[kTile_elems];
   alignas(64) float losses[kTile_elems];
-  for (int64_t at = 0; at < x.elems; at += kTile_elems) {
-    const size_t elems = static_cast<size_t>(std::min(kTile_elems, x.elems - at));
+  for (int64_t at = 0; at < args.elems; at += kTile_elems) {
+    const size_t elems = static_cast<size_t>(std::min(kTile_elems, args.elems - at));
     const std::span<float> sum(sums, elems);
     const std::span<float> loss(losses, elems);
-    LoadTile(first + at, loss);
-    const auto* values = static_cast<const std::byte*>(x.data) + at * SizeOf(x.dtype);
-    ZPP_RETURN_IF_ERROR(Decode(QuantSpec::None(x.dtype),
-                               {values, elems * static_cast<size_t>(SizeOf(x.dtype))},
-                               {DType::kF32, sums, static_cast<int64_t>(elems)}));
+    LoadTile(first + at, factor(first + at), loss);
+    SumTile(args, at, sum);
     for (size_t i = 0; i < elems; ++i) sum[i] += loss[i];
     EncodeTile(target, at, sum, losses, stats);
     for (size_t i = 0; i < elems; ++i) loss[i] = sum[i] - loss[i];
@@ -143,20 +152,36 @@ Status ErrorFeedback::Flush(std::span<float> x) {
   alignas(64) float residual[kTile_elems];
   for (size_t at = 0; at < x.size(); at += kTile_elems) {
     const size_t elems = std::min<size_t>(kTile_elems, x.size() - at);
-    LoadTile(static_cast<int64_t>(at), {residual, elems});
+    const auto elem = static_cast<int64_t>(at);
+    LoadTile(elem, factor(elem), {residual, elems});
     for (size_t i = 0; i < elems; ++i) x[at + i] += residual[i];
   }
   Drop();
   return {};
 }
 
-Status ErrorFeedback::Read(std::span<float> out) const {
+Status ErrorFeedback::ReadTimes(std::span<float> out, bool scaled) const {
   ZPP_RETURN_IF_ERROR(CheckElems(static_cast<int64_t>(out.size())));
   for (size_t at = 0; at < out.size(); at += kTile_elems) {
-    LoadTile(static_cast<int64_t>(at),
+    const auto elem = static_cast<int64_t>(at);
+    LoadTile(elem, scaled ? factor(elem) : 1.0f,
              out.subspan(at, std::min<size_t>(kTile_elems, out.size() - at)));
   }
   return {};
+}
+
+Status ErrorFeedback::Read(std::span<float> out) const { return ReadTimes(out, true); }
+Status ErrorFeedback::ReadUnscaled(std::span<float> out) const { return ReadTimes(out, false); }
+
+Result<ErrorFeedback> ErrorFeedback::Clone() const {
+  ErrorFeedback copy;
+  copy.elems_ = elems_;
+  copy.type_ = type_;
+  copy.spec_ = spec_;
+  copy.factors_ = factors_;
+  ZPP_ASSIGN_OR_RETURN(copy.store_, Buffer::Allocate(store_.size()));
+  if (!store_.empty()) std::memcpy(copy.store_.data(), store_.data(), store_.size());
+  return copy;
 }
 
 Status ErrorFeedback::Write(std::span<const float> in) {

@@ -37,21 +37,36 @@ class ErrorFeedback {
   Status Encode(const QuantSpec& spec, int64_t first, ConstVec x, std::span<std::byte> payload,
                 const NoiseKey& noise = {}, ErrorStats* stats = nullptr);
 
+  // The same for a sum, in one pass: x = (in_0 + in_1 + ...) / divisor as ReduceRecode makes it, of
+  // args.elems elements. Nothing is rounded between the sum and the residual.
+  Status Reduce(const ReduceArgs& args, int64_t first, std::span<std::byte> payload,
+                ErrorStats* stats = nullptr);
+
   // Multiplies the whole residual by `factor`, lazily. kInvalidArgument unless finite.
   Status Scale(float factor);
   // Forgets the residual: after a step that was skipped because of an overflow.
   void Drop();
   // x += residual, exactly in fp32, and forgets it: at an exact step. x has elems() elements.
   Status Flush(std::span<float> x);
-  // out = residual, for checkpoints and tests.
+  // out = residual.
   Status Read(std::span<float> out) const;
+  // out = residual without its lazy factor. Write() of it and Scale(factor(0)) make the same state
+  // again, to the bit, as long as all tiles have one factor: for checkpoints.
+  Status ReadUnscaled(std::span<float> out) const;
+  // Of the tile that element `elem` lies in.
+  float factor(int64_t elem) const {
+    return factors_[static_cast<size_t>(elem / kFeedbackTile_elems)];
+  }
+  Result<ErrorFeedback> Clone() const;
   // residual = in, rounded to the type it is kept in.
   Status Write(std::span<const float> in);
 
  private:
   Status CheckElems(int64_t elems) const;
+  Status CheckRun(int64_t first, int64_t elems) const;
   std::span<std::byte> Tile(int64_t at, int64_t elems) const;
-  void LoadTile(int64_t at, std::span<float> out) const;
+  void LoadTile(int64_t at, float factor, std::span<float> out) const;
+  Status ReadTimes(std::span<float> out, bool scaled) const;
   void StoreTile(int64_t at, std::span<float> values);
 
   int64_t elems_ = 0;

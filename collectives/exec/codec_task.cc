@@ -4,6 +4,19 @@
 
 namespace zpp {
 
+namespace {
+
+ReduceArgs ReductionOf(const CodecTask& task) {
+  return {.in = task.in,
+          .elems = task.elems,
+          .divisor = task.divisor,
+          .out_spec = task.out_spec,
+          .noise = task.noise,
+          .stores = task.stores};
+}
+
+}  // namespace
+
 int64_t CodecTask::work_bytes() const {
   int64_t bytes = static_cast<int64_t>(out.size());
   for (const Operand& operand : in) bytes += static_cast<int64_t>(operand.payload.size());
@@ -14,6 +27,9 @@ Status RunTask(const CodecTask& task, ErrorStats* stats) {
   if (task.header != nullptr) {
     WriteWireHeader({.spec = task.out_spec, .elems = task.elems},
                     {task.header, static_cast<size_t>(kWireHeader_bytes)});
+  }
+  if (task.residual != nullptr) {
+    return task.residual->Reduce(ReductionOf(task), task.first_residual, task.out, stats);
   }
   const Operand& first = task.in.front();
   switch (task.kind) {
@@ -27,13 +43,8 @@ Status RunTask(const CodecTask& task, ErrorStats* stats) {
       return Decode(first.spec, first.payload, {task.out_spec.plain, task.out.data(), task.elems},
                     task.stores);
     case CodecTask::Kind::kReduce:
-      return ReduceRecode({.in = task.in,
-                           .elems = task.elems,
-                           .divisor = task.divisor,
-                           .out_spec = task.out_spec,
-                           .noise = task.noise,
-                           .stores = task.stores},
-                          task.out, task.out_spec.compressed() ? stats : nullptr);
+      return ReduceRecode(ReductionOf(task), task.out,
+                          task.out_spec.compressed() ? stats : nullptr);
   }
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "quant/codec.h"
+#include "quant/error_feedback.h"
 
 namespace zpp {
 
@@ -22,6 +23,9 @@ struct CodecTask {
   float divisor = 1;
   NoiseKey noise;
   StoreHint stores = StoreHint::kAuto;  // of plain values
+  // Of the encoded part, whose elements begin at first_residual in it. Null: none is kept.
+  ErrorFeedback* residual = nullptr;
+  int64_t first_residual = 0;
 
   // Bytes read and written: what decides how often to stop for the transport.
   int64_t work_bytes() const;

@@ -1,6 +1,8 @@
 #include "collectives/exec/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace zpp {
@@ -9,42 +11,29 @@ namespace {
 constexpr int kStepsPerPoll = 16;
 constexpr size_t kLanesRound_bytes = 64 * 1024;
 
-// Failures that this rank alone knows of. The transport's own have reached the others already, or
-// are about them: telling would only race with the verdict that names the lost rank.
-bool OthersMustHear(StatusCode code) {
-  switch (code) {
-    case StatusCode::kOk:
-    case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded:
-    case StatusCode::kPeerLost:
-      return false;
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kNotFound:
-    case StatusCode::kDataLoss:
-    case StatusCode::kUnimplemented:
-    case StatusCode::kAborted:
-    case StatusCode::kMismatch:
-    case StatusCode::kResourceExhausted:
-    case StatusCode::kInternal:
-      return true;
-  }
-  return true;
-}
+// Looks at what others of the family wait for, before a nap.
+constexpr int kYields = 100;
+constexpr auto kNap = std::chrono::microseconds(50);
 
 }  // namespace
 
-Engine::Engine(Transport* transport, ControlPlane* control, const Options& options)
+Engine::Engine(Transport* transport, Family* family, Options options)
     : transport_(transport),
-      control_(control),
-      options_(options),
-      pool_(options.codec_threads),
-      driver_({transport, &pool_, &traffic_, options.check_wire}) {
-  traffic_.bytes.assign(static_cast<size_t>(options.tiers), 0);
+      family_(family),
+      options_(std::move(options)),
+      driver_({transport, &family->pool(), &traffic_, options_.check_wire}) {
+  traffic_.bytes.assign(static_cast<size_t>(options_.tiers), 0);
+  family_->Join(this);
 }
 
 Engine::~Engine() {
-  if (line_.empty()) return;
-  EndAll({StatusCode::kAborted, "the communicator was destroyed before the work had ended"});
+  if (!line_.empty()) {
+    const Status why(StatusCode::kAborted,
+                     "the communicator was destroyed before the work had ended");
+    if (family_->shared()) Fail(why);  // the transport lives on, the peers' works cannot
+    EndAll(why);
+  }
+  family_->Part(this);
 }
 
 void Engine::Submit(const std::shared_ptr<Work::State>& work) {
@@ -62,7 +51,14 @@ Status Engine::BeginFront() {
         (needed_bytes + kLanesRound_bytes - 1) / kLanesRound_bytes * kLanesRound_bytes;
     ZPP_ASSIGN_OR_RETURN(lanes_, transport_->Allocate(bytes));
   }
-  driver_.Begin(*front.prepared, {front.user, lanes_.data(), front.sequence, front.noise},
+  driver_.Begin(*front.prepared,
+                {.user = front.user,
+                 .lanes = lanes_.data(),
+                 .sequence = front.sequence,
+                 .group = options_.group,
+                 .root_ranks = options_.root_ranks,
+                 .noise = front.noise,
+                 .feedback = front.feedback},
                 front.stats);
   running_ = true;
   patience_ = Deadline::In(options_.timeout_s);
@@ -71,7 +67,7 @@ Status Engine::BeginFront() {
 
 Status Engine::StepFront(const Deadline* wait, bool* blocked) {
   *blocked = false;
-  if (failed_.load(std::memory_order_acquire)) return failure();
+  ZPP_RETURN_IF_ERROR(failure());
   if (!running_) ZPP_RETURN_IF_ERROR(BeginFront());
   const auto step = wait == nullptr ? driver_.TryStep() : driver_.WaitStep(*wait);
   ZPP_RETURN_IF_ERROR(step.status());
@@ -112,6 +108,7 @@ bool Engine::Poll(Work::State& work) {
     bool blocked = false;
     Status status = StepFront(nullptr, &blocked);
     if (status.ok() && blocked) {
+      family_->MoveOthers(this);
       status = CheckPatience(*line_.front());
       if (status.ok()) break;
     }
@@ -122,12 +119,46 @@ bool Engine::Poll(Work::State& work) {
   return work.ended;
 }
 
+bool Engine::Move() {
+  bool moved = false;
+  for (int i = 0; i < kStepsPerPoll && !line_.empty(); ++i) {
+    bool blocked = false;
+    const Status status = StepFront(nullptr, &blocked);
+    if (status.ok() && blocked) break;
+    moved = true;
+    patience_ = Deadline::In(options_.timeout_s);
+    if (status.ok()) continue;
+    Fail(status);
+    EndAll(failure());
+  }
+  return moved;
+}
+
+// Peers may be in another order: their part of this work may come only after others' works of the
+// family, which wait for this rank.
+Status Engine::StepOrMoveOthers(const Deadline& limit, int* idle) {
+  bool blocked = false;
+  if (!family_->OthersBusy(this)) return StepFront(&limit, &blocked);
+  ZPP_RETURN_IF_ERROR(StepFront(nullptr, &blocked));
+  if (!blocked || family_->MoveOthers(this)) {
+    *idle = 0;
+    return {};
+  }
+  if (limit.expired()) return StepFront(&limit, &blocked);
+  if (++*idle <= kYields) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+  return {};
+}
+
 Status Engine::Wait(Work::State& work, Deadline deadline) {
+  int idle = 0;
   while (!work.ended) {
     const auto& own = line_.front()->deadline;
     const Deadline limit = own ? Earlier(deadline, *own) : deadline;
-    bool blocked = false;
-    const Status status = StepFront(&limit, &blocked);
+    const Status status = StepOrMoveOthers(limit, &idle);
     if (status.ok()) continue;
     Fail(status);
     EndAll(failure());
@@ -158,26 +189,18 @@ void Engine::EndAll(const Status& status) {
   while (!line_.empty()) EndFront(status);
 }
 
-bool Engine::Keep(const Status& why) {
+void Engine::Close(const Status& why) {
   std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return false;
-  failure_ = why;
-  failed_.store(true, std::memory_order_release);
-  return true;
-}
-
-void Engine::Close(const Status& why) { Keep(why); }
-
-void Engine::Fail(const Status& why) {
-  if (!Keep(why)) return;
-  transport_->Abort(why);
-  if (control_ != nullptr && OthersMustHear(why.code())) control_->Abort(why.message());
+  if (!why_closed_.ok()) return;
+  why_closed_ = why;
+  closed_.store(true, std::memory_order_release);
 }
 
 Status Engine::failure() const {
-  if (!failed_.load(std::memory_order_acquire)) return {};
+  ZPP_RETURN_IF_ERROR(family_->failure());
+  if (!closed_.load(std::memory_order_acquire)) return {};
   std::lock_guard lock(mutex_);
-  return failure_;
+  return why_closed_;
 }
 
 }  // namespace zpp

@@ -6,8 +6,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
-#include "collectives/bootstrap/out_of_band.h"
+#include "collectives/exec/family.h"
 #include "collectives/exec/host_driver.h"
 #include "collectives/exec/work_state.h"
 #include "collectives/transport/transport.h"
@@ -21,12 +22,13 @@ class Engine {
  public:
   struct Options {
     int tiers = 1;
-    int codec_threads = 1;
     bool check_wire = false;
     double timeout_s = 30;
+    int group = 0;                    // part of every tag
+    std::vector<int32_t> root_ranks;  // what errors call the ranks; empty: as they are
   };
-  // Borrows both; `control` may be null.
-  Engine(Transport* transport, ControlPlane* control, const Options& options);
+  // Borrows both: `transport` is the family's, or a group of its ranks.
+  Engine(Transport* transport, Family* family, Options options);
   // Ends what is still in line with kAborted. After it nothing touches the callers' memory.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -40,27 +42,31 @@ class Engine {
   // Runs until the line is empty.
   Status Drain(Deadline deadline);
 
-  // The first failure wins. Any thread.
-  void Fail(const Status& why);
+  bool busy() const { return !line_.empty(); }
+  // Moves the line a bounded step; true when something moved. A failure ends the works.
+  bool Move();
+
+  // Any thread.
+  void Fail(const Status& why) { family_->Fail(why); }
+  // The family's, or what Close() said.
   Status failure() const;
-  // The clean end: later calls get `why`, but nobody is told and the transport is left alone.
+  // The clean end of this engine alone: later calls get `why`.
   void Close(const Status& why);
   const SentTraffic& traffic() const { return traffic_; }
 
  private:
-  bool Keep(const Status& why);
   Status BeginFront();
   Status StepFront(const Deadline* wait, bool* blocked);
+  Status StepOrMoveOthers(const Deadline& limit, int* idle);
   void RenewPatience();
   Status CheckPatience(const Work::State& front);
   void EndFront(const Status& status);
   void EndAll(const Status& status);
 
   Transport* transport_;
-  ControlPlane* control_;
+  Family* family_;
   Options options_;
   SentTraffic traffic_;
-  WorkerPool pool_;
   HostDriver driver_;
   Buffer lanes_;                                   // grows, never shrinks
   std::deque<std::shared_ptr<Work::State>> line_;  // the front one runs
@@ -69,9 +75,9 @@ class Engine {
   Deadline patience_ =
       Deadline::Never();  // of a polled work without a deadline: renewed when it moves
   Deadline::Clock::time_point last_poll_{};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> closed_{false};
   mutable std::mutex mutex_;
-  Status failure_;  // guarded by mutex_
+  Status why_closed_;  // guarded by mutex_
 };
 
 }  // namespace zpp

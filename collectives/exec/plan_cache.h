@@ -18,6 +18,7 @@ struct PlanKey {
   int root = 0;
   int64_t elems = 0;
   CollectivePolicy policy;
+  bool feedback = false;
   bool operator==(const PlanKey&) const = default;
 };
 

@@ -166,10 +166,23 @@ void PlanWalker::AddCoded(uint32_t index, uint32_t part) {
   task.noise = args_.noise;
   task.noise.seed ^= prepared_->stage_seed[static_cast<size_t>(event().stage)];
   task.noise.first_elem += static_cast<uint64_t>(out.first_elem);
+  if (coded_out && args_.feedback != nullptr) AddResidual(task, op.out, part);
   for (uint32_t i = 0; i < op.num_in; ++i) {
     const Span& span = prepared_->plan.inputs[op.first_in + i];
     operands_.push_back({SpecOf(span), PayloadOf(SpecOf(span), map_.At(span, part, chunk))});
   }
+}
+
+void PlanWalker::AddResidual(CodecTask& task, const Span& out, uint32_t part) const {
+  const auto stage = static_cast<size_t>(event().stage);
+  const auto& tiers = prepared_->hop_tiers;
+  const int tier = stage < tiers.size() ? tiers[stage] : ReduceFeedback::kGather;
+  const PartId id = prepared_->plan.PartOf(out, part);
+  ReduceFeedback::Piece* piece = args_.feedback->Find(tier, id);
+  if (piece == nullptr) return;
+  task.residual = &piece->residual;
+  task.first_residual =
+      prepared_->parts.ChunkOf(id, event().chunk, prepared_->pipeline.chunks).begin;
 }
 
 PlanWalker::Batch PlanWalker::Messages() {
@@ -202,6 +215,19 @@ void ForRuns(const PreparedPlan& prepared, const Message& message, int chunk, At
 
 }  // namespace
 
+Tag PlanWalker::TagOf(int64_t piece) const {
+  return MakeTag({.group = args_.group,
+                  .sequence = args_.sequence,
+                  .digest = prepared_->digest,
+                  .chunk = event().chunk,
+                  .stage = event().stage,
+                  .piece = piece});
+}
+
+int PlanWalker::NameOf(int peer) const {
+  return args_.root_ranks.empty() ? peer : args_.root_ranks[static_cast<size_t>(peer)];
+}
+
 void PlanWalker::AddSends(const Message& message) {
   const Event& e = event();
   const auto at = [&](const PartRun& run) {
@@ -210,8 +236,7 @@ void PlanWalker::AddSends(const Message& message) {
   };
   ForRuns(*prepared_, message, e.chunk, at,
           [&](int64_t piece, const std::byte* data, size_t bytes) {
-            const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece});
-            sends_.push_back({message.peer, tag, {data, bytes}});
+            sends_.push_back({message.peer, TagOf(piece), {data, bytes}});
             send_tiers_.push_back(message.tier);
           });
 }
@@ -223,8 +248,7 @@ void PlanWalker::AddReceives(const Message& message) {
                      map_.RunBytes(message.data, run.first, run.count, e.chunk));
   };
   ForRuns(*prepared_, message, e.chunk, at, [&](int64_t piece, std::byte* data, size_t bytes) {
-    const Tag tag = MakeTag({args_.sequence, e.chunk, e.stage, piece});
-    recvs_.push_back({message.peer, tag, {data, bytes}});
+    recvs_.push_back({message.peer, TagOf(piece), {data, bytes}});
   });
 }
 
@@ -245,16 +269,17 @@ Status PlanWalker::CheckMessage(const Message& message, bool check_payload) cons
     const Piece piece = map_.At(message.data, i, event().chunk);
     if (piece.elems == 0) continue;
     const auto header = ReadWireHeader({piece.data, static_cast<size_t>(piece.bytes)});
-    if (!header.ok()) return Corrupt(message.peer, "is damaged: " + header.status().message());
+    if (!header.ok())
+      return Corrupt(NameOf(message.peer), "is damaged: " + header.status().message());
     if (header->spec != spec || header->elems != piece.elems) {
-      return Corrupt(message.peer, "holds " + std::to_string(header->elems) + " elements as " +
-                                       ToString(header->spec) + " where " +
-                                       std::to_string(piece.elems) + " as " + ToString(spec) +
-                                       " were expected");
+      return Corrupt(NameOf(message.peer), "holds " + std::to_string(header->elems) +
+                                               " elements as " + ToString(header->spec) +
+                                               " where " + std::to_string(piece.elems) + " as " +
+                                               ToString(spec) + " were expected");
     }
     if (!check_payload) continue;
     const Status payload = CheckPayload(spec, piece.elems, PayloadOf(spec, piece));
-    if (!payload.ok()) return Corrupt(message.peer, "is damaged: " + payload.message());
+    if (!payload.ok()) return Corrupt(NameOf(message.peer), "is damaged: " + payload.message());
   }
   return {};
 }

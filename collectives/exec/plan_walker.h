@@ -11,6 +11,7 @@
 #include "collectives/exec/codec_task.h"
 #include "collectives/exec/memory_map.h"
 #include "collectives/exec/prepared_plan.h"
+#include "collectives/feedback.h"
 #include "collectives/transport/transport.h"
 #include "common/status.h"
 
@@ -20,7 +21,10 @@ struct WalkArgs {
   UserMemory user;
   std::byte* lanes = nullptr;
   uint64_t sequence = 0;  // of the communicator's collectives: part of every tag
+  int group = 0;          // the communicator's id in its family: part of every tag
+  std::span<const int32_t> root_ranks = {};  // what errors call the ranks; empty: as they are
   NoiseKey noise;
+  ReduceFeedback* feedback = nullptr;  // null: no residuals
 };
 
 class PlanWalker {
@@ -56,9 +60,12 @@ class PlanWalker {
   void AddPlain(uint32_t op, uint32_t part);
   void AddCopy(uint32_t op, std::byte* out, std::span<const std::byte> in);
   void AddCoded(uint32_t op, uint32_t part);
+  void AddResidual(CodecTask& task, const Span& out, uint32_t part) const;
   CodecTask& NewTask(CodecTask::Kind kind, uint32_t op);
   void AddSends(const Message& message);
   void AddReceives(const Message& message);
+  Tag TagOf(int64_t piece) const;
+  int NameOf(int peer) const;
   Status CheckMessage(const Message& message, bool check_payload) const;
   const QuantSpec& SpecOf(const Span& span) const { return prepared_->plan.slots[span.slot].spec; }
 

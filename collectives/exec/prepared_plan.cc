@@ -67,17 +67,18 @@ uint64_t Mix(uint64_t x) {
 // own, and they must not depend on which rank happens to hold the part. So the key names whose
 // contribution it is: the tier it is about to cross and the domain, below that tier, that has been
 // summed. The finished sum and what is gathered have one contribution only.
-std::vector<uint64_t> NoiseSeeds(const PrepareArgs& args) {
+std::vector<uint64_t> NoiseSeeds(const PrepareArgs& args, std::span<const int> hop_tiers) {
   const Plan& plan = args.plan;
-  const bool reduces =
-      plan.kind == CollectiveKind::kReduceScatter || plan.kind == CollectiveKind::kAllReduce;
-  const std::vector<int> tiers = reduces ? HopTiers(*args.topology, args.flat) : std::vector<int>();
   std::vector<uint64_t> seeds(plan.stages.size(), Mix(~uint64_t{0}));
-  for (size_t hop = 0; hop < std::min(tiers.size(), seeds.size()); ++hop) {
-    const int domain = args.topology->DomainId(tiers[hop], plan.rank);
-    seeds[hop] = Mix(static_cast<uint64_t>(tiers[hop]) << 32 | static_cast<uint64_t>(domain));
+  for (size_t hop = 0; hop < std::min(hop_tiers.size(), seeds.size()); ++hop) {
+    const int domain = args.topology->DomainId(hop_tiers[hop], plan.rank);
+    seeds[hop] = Mix(static_cast<uint64_t>(hop_tiers[hop]) << 32 | static_cast<uint64_t>(domain));
   }
   return seeds;
+}
+
+bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce;
 }
 
 Pipeline ChoosePipeline(size_t stages, int chunks) {
@@ -113,8 +114,11 @@ Result<PreparedPlan> Prepare(PrepareArgs args) {
   const size_t stages = args.plan.stages.size() + (one_more ? 1 : 0);
   out.pipeline = ChoosePipeline(stages, args.chunks);
   out.dtype = args.dtype;
+  out.digest = args.digest;
+  out.feedback_shape = args.feedback_shape;
   out.events = Events(static_cast<int>(stages), out.pipeline);
-  out.stage_seed = NoiseSeeds(args);
+  if (Reduces(args.plan.kind)) out.hop_tiers = HopTiers(*args.topology, args.flat);
+  out.stage_seed = NoiseSeeds(args, out.hop_tiers);
   out.arena = AssignArena(args.plan, LargestChunks(args.parts, args.plan, args.chunks), 0, 1);
   out.arena.bytes = (out.arena.bytes + 63) / 64 * 64;
   for (const Slot& slot : args.plan.slots) {

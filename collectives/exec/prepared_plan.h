@@ -27,6 +27,12 @@ struct PreparedPlan {
   // Mixed into the seed of stochastic rounding, one per stage.
   std::vector<uint64_t> stage_seed;
 
+  // Of a reduction's stages, in order; what is encoded after them is gathered.
+  std::vector<int> hop_tiers;
+  uint64_t digest = 0;  // CallDigest: part of every tag
+  // What residuals must have been made for; 0 unless the call has some.
+  uint64_t feedback_shape = 0;
+
   // kStream: the caller's output is too large for the caches, and the plan never reads it again.
   StoreHint output_stores = StoreHint::kAuto;
 
@@ -37,6 +43,8 @@ struct PrepareArgs {
   Plan plan;
   Partition parts;
   DType dtype = DType::kF32;
+  uint64_t digest = 0;
+  uint64_t feedback_shape = 0;
   int chunks = 1;
   const Topology* topology = nullptr;
   bool flat = false;  // the plan knows one hop over all ranks
