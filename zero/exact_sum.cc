@@ -18,8 +18,8 @@ constexpr size_t kNonfiniteBin = 255;
 // Consecutive elements go to different tables: neighbours often have equal exponents, and an
 // addition would wait for the one before.
 constexpr size_t kTables = 8;
-// 2^16 squares below 2^48 do not overflow a bin.
-constexpr size_t kTile_elems = kTables << 16;
+// 2^16 squares below 2^48 do not overflow a bin, not even that of all tables together.
+constexpr size_t kTile_elems = size_t{1} << 16;
 
 using Table = std::array<uint64_t, kBins>;
 
@@ -28,6 +28,20 @@ inline void AddSquare(float value, Table& table) {
   const uint32_t exponent = (bits >> 23) & 0xff;
   const uint64_t mantissa = (bits & 0x7fffff) | (exponent != 0 ? 0x800000u : 0u);
   table[exponent] += mantissa * mantissa;
+}
+
+// At most kTile_elems values.
+Table SumByExponent(std::span<const float> values) {
+  Table tables[kTables] = {};
+  size_t i = 0;
+  for (; i + kTables <= values.size(); i += kTables) {
+    for (size_t t = 0; t < kTables; ++t) AddSquare(values[i + t], tables[t]);
+  }
+  for (; i < values.size(); ++i) AddSquare(values[i], tables[i % kTables]);
+  for (size_t t = 1; t < kTables; ++t) {
+    for (size_t e = 0; e < kBins; ++e) tables[0][e] += tables[t][e];
+  }
+  return tables[0];
 }
 
 uint64_t CountNonfinite(std::span<const float> values) {
@@ -62,20 +76,11 @@ void ExactSum::AddSquares(std::span<const float> values) {
 }
 
 void ExactSum::AddTile(std::span<const float> values) {
-  Table tables[kTables] = {};
-  size_t i = 0;
-  for (; i + kTables <= values.size(); i += kTables) {
-    for (size_t t = 0; t < kTables; ++t) AddSquare(values[i + t], tables[t]);
+  const Table sums = SumByExponent(values);
+  for (size_t e = 0; e < kNonfiniteBin; ++e) {
+    if (sums[e] != 0) AddShifted(sums[e], 2 * static_cast<int>(std::max<size_t>(e, 1) - 1));
   }
-  for (; i < values.size(); ++i) AddSquare(values[i], tables[i % kTables]);
-  uint64_t any_nonfinite = 0;
-  for (const Table& table : tables) {
-    for (size_t e = 0; e < kNonfiniteBin; ++e) {
-      if (table[e] != 0) AddShifted(table[e], 2 * static_cast<int>(std::max<size_t>(e, 1) - 1));
-    }
-    any_nonfinite |= table[kNonfiniteBin];
-  }
-  if (any_nonfinite != 0) nonfinite_ += CountNonfinite(values);
+  if (sums[kNonfiniteBin] != 0) nonfinite_ += CountNonfinite(values);
 }
 
 // limbs += value * 2^bit.

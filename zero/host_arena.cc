@@ -16,6 +16,10 @@ namespace zpp {
 namespace {
 
 constexpr size_t kHugePage_bytes = size_t{2} << 20;
+// Large pieces start at each of so many offsets, so far apart, in turn.
+constexpr size_t kLarge_bytes = size_t{4} << 20;
+constexpr size_t kOffsets = 16;
+constexpr size_t kOffset_bytes = 4096;
 constexpr size_t kLargest_bytes = std::numeric_limits<size_t>::max() / 2;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -110,7 +114,7 @@ Result<HostArena> HostArena::Create(HostMemory kind, size_t capacity_bytes) {
   arena.kind_ = kind;
   if (capacity_bytes == 0) return arena;
   ZPP_RETURN_IF_ERROR(CheckAvailable(kind, capacity_bytes));
-  ZPP_ASSIGN_OR_RETURN(arena.memory_, Reserve(kind, PieceBytes(capacity_bytes)));
+  ZPP_ASSIGN_OR_RETURN(arena.memory_, Reserve(kind, RoundUp(capacity_bytes, kAlignment_bytes)));
   if (kind == HostMemory::kPinned) {
     ZPP_RETURN_IF_ERROR(Lock(arena.memory_));  // touches every page; new pages are zero
   } else {
@@ -119,20 +123,31 @@ Result<HostArena> HostArena::Create(HostMemory kind, size_t capacity_bytes) {
   return arena;
 }
 
-size_t HostArena::PieceBytes(size_t bytes) { return RoundUp(bytes, kAlignment_bytes); }
+size_t HostArena::PieceBytes(size_t bytes) {
+  return RoundUp(bytes, kAlignment_bytes) + (bytes < kLarge_bytes ? 0 : kOffsets * kOffset_bytes);
+}
 
 size_t HostArena::PieceBytesOfFloats(int64_t elems) {
   return PieceBytes(static_cast<size_t>(elems) * sizeof(float));
 }
 
+size_t HostArena::PaddingBefore(size_t bytes) const {
+  if (bytes < kLarge_bytes) return 0;
+  const size_t next = reinterpret_cast<uintptr_t>(memory_.data()) + used_bytes_;
+  const size_t wanted = large_pieces_ % kOffsets * kOffset_bytes;
+  return (wanted - next) % (kOffsets * kOffset_bytes);
+}
+
 Result<std::span<std::byte>> HostArena::Allocate(size_t bytes) {
   const size_t left_bytes = memory_.size() - used_bytes_;
-  if (bytes > left_bytes || PieceBytes(bytes) > left_bytes) {
+  const size_t padding_bytes = PaddingBefore(bytes);
+  if (bytes > left_bytes || padding_bytes + RoundUp(bytes, kAlignment_bytes) > left_bytes) {
     return NoMemory(bytes, "of " + std::to_string(memory_.size()) + " bytes reserved, " +
                                std::to_string(left_bytes) + " are left");
   }
-  const std::span<std::byte> piece(memory_.data() + used_bytes_, bytes);
-  used_bytes_ += PieceBytes(bytes);
+  const std::span<std::byte> piece(memory_.data() + used_bytes_ + padding_bytes, bytes);
+  used_bytes_ += padding_bytes + RoundUp(bytes, kAlignment_bytes);
+  if (bytes >= kLarge_bytes) ++large_pieces_;
   return piece;
 }
 

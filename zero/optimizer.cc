@@ -10,7 +10,7 @@ namespace zpp {
 namespace {
 
 // The new master is rounded into the weights while it lies in L1.
-constexpr int64_t kTile_elems = 2048;
+constexpr int64_t kTile_elems = 1024;
 // Streamed stores need destinations aligned like this.
 constexpr uintptr_t kStream_bytes = 64;
 

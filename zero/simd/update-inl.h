@@ -106,7 +106,7 @@ class SgdUpdate {
 };
 
 // Elements between an update and the prefetch of its memory.
-constexpr int64_t kAhead_elems = 1024;
+constexpr int64_t kAhead_elems = 128;
 
 template <template <class> class Update, class Scalars, class Pointers>
 HWY_INLINE void UpdateAll(const Scalars& scalars, const Pointers& range, int64_t elems) {
