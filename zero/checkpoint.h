@@ -85,12 +85,13 @@ class CheckpointReader {
   std::vector<int64_t> shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
 
-  // out = elements first_elem ... of the tensor, joined from its pieces; bytes go straight to
-  // `out`, and their checksums are compared (up to 8 MiB more are read for that at each end of a
-  // piece). Converts nothing: kInvalidArgument for another type, an unknown name, a range outside
-  // the tensor or one that a partial tensor does not have. kDataLoss names the shard whose bytes
-  // are wrong.
+  // out = elements first_elem ... of the tensor, joined from its pieces. Bytes go straight to `out`
+  // and their checksums are compared; for that up to 1 MiB more is read at each end of a piece.
+  // Converts nothing: kInvalidArgument for another type, an unknown name, a range outside the
+  // tensor or one that a partial tensor does not have. kDataLoss names the shard whose bytes are
+  // wrong. Thread-safe.
   Status Read(const std::string& name, int64_t first_elem, Vec out) const;
+
   // Reads every byte of every shard and compares the checksums.
   Status Verify() const;
 
