@@ -1,10 +1,10 @@
-// Where every element of every parameter lives: which arena, which bucket, which rank's shard. A
+// Where every element of every parameter lives: which slab, which bucket, which rank's shard. A
 // pure function of parameters, config and world, so all ranks compute the same.
 //
-//   parameter -> a place in an arena (parameters that are stored, encoded and freed alike)
-//   arena     -> cut into buckets, the units of communication
+//   parameter -> a place in a slab (parameters that are stored, encoded and freed alike)
+//   slab     -> cut into buckets, the units of communication
 //   bucket    -> cut into one shard per rank
-// Every cut lies on the arena's grid, and every parameter starts on it.
+// Every cut lies on the slab's grid, and every parameter starts on it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace zpp {
 
-// What parameters of one arena have in common.
-struct ArenaKind {
+// What parameters of one slab have in common.
+struct SlabKind {
   int unit = -1;  // stage 3, gathered and freed: its unit; -1: held by every rank all the time
   DType compute = DType::kF32;
   bool trainable = true;
@@ -30,7 +30,7 @@ struct ArenaKind {
 
   // Parameters, buckets and shards start on multiples of it.
   int64_t grid_elems() const;
-  auto operator<=>(const ArenaKind&) const = default;
+  auto operator<=>(const SlabKind&) const = default;
 };
 
 // A stretch of one parameter inside a bucket.
@@ -42,41 +42,40 @@ struct ParamPiece {
 };
 
 struct Bucket {
-  int arena = 0;
-  int64_t arena_first = 0;           // elements
+  int slab = 0;
+  int64_t slab_first = 0;           // elements
   int64_t elems = 0;                 // padding between parameters included
   std::vector<int64_t> shard_elems;  // per rank
   std::vector<int64_t> shard_first;  // in the bucket, per rank
   std::vector<ParamPiece> pieces;    // by bucket_first
 };
 
-struct Arena {
-  ArenaKind kind;
+struct Slab {
+  SlabKind kind;
   int64_t elems = 0;
   int first_bucket = 0, num_buckets = 0;
 };
 
 struct ParamPlace {
-  int arena = 0;
-  int64_t arena_first = 0;
+  int slab = 0;
+  int64_t slab_first = 0;
 };
 
 struct ShardMap {
   int world = 1;
   std::vector<ParamPlace> places;  // per parameter
-  std::vector<Arena> arenas;
-  std::vector<Bucket> buckets;  // an arena's buckets follow one another
-  // Buckets of trainable arenas in the order in which a backward pass completes them: the order of
+  std::vector<Slab> slabs;
+  std::vector<Bucket> buckets;  // a slab's buckets follow one another
+  // Buckets of trainable slabs in the order in which a backward pass completes them: the order of
   // their reductions, on every rank.
   std::vector<int> reduce_order;
-  std::vector<std::vector<int>> arenas_of_unit;  // stage 3: what Gather() fetches
+  std::vector<std::vector<int>> slabs_of_unit;  // stage 3: what Gather() fetches
 
   int64_t ShardElems(int rank) const;  // of all buckets
 };
 
 // `params` have passed CheckParameters(). A bucket holds at most about config.reduce_bucket_elems
 // elements: parameters are split on the grid.
-Result<ShardMap> MakeShardMap(std::span<const ParamSpec> params, const ZeroConfig& config,
-                              int world);
+ShardMap MakeShardMap(std::span<const ParamSpec> params, const ZeroConfig& config, int world);
 
 }  // namespace zpp

@@ -1,0 +1,313 @@
+#include <algorithm>
+#include <cstring>
+
+#include "zero/compression.h"
+#include "zero/internal/gradient_reducer.h"
+#include "zero/internal/plain_math.h"
+
+namespace zpp::internal {
+namespace {
+
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+FeedbackHops HopsOf(ErrorFeedbackMode mode) {
+  return mode == ErrorFeedbackMode::kBoth ? FeedbackHops::kAll : FeedbackHops::kLast;
+}
+
+}  // namespace
+
+Result<GradientReducer> GradientReducer::Create(const EngineContext* context) {
+  GradientReducer reducer;
+  reducer.context_ = context;
+  reducer.buckets_of_param_.resize(context->params.size());
+  reducer.added_.assign(context->params.size(), 0);
+  for (int b = 0; b < context->num_buckets(); ++b) {
+    Part part;
+    part.bits = InitialGradientBits(context->config, context->kind(b));
+    part.compressible = context->config.quantized_gradients && context->kind(b).compressed &&
+                        context->kind(b).trainable && context->config.stage > 0;
+    part.num_pieces = static_cast<int>(context->bucket(b).pieces.size());
+    for (const ParamPiece& piece : context->bucket(b).pieces) {
+      reducer.buckets_of_param_[static_cast<size_t>(piece.param)].push_back(b);
+    }
+    reducer.parts_.push_back(std::move(part));
+  }
+  const ErrorFeedbackMode mode = context->config.zero_pp.error_feedback;
+  for (int b = 0; b < context->num_buckets(); ++b) {
+    Part& part = reducer.parts_[Index(b)];
+    if (!part.compressible || mode == ErrorFeedbackMode::kOff) continue;
+    ZPP_ASSIGN_OR_RETURN(part.feedback, context->comm->MakeFeedback(
+                                            DType::kF32, context->bucket(b).elems, reducer.Call(b),
+                                            HopsOf(mode), context->config.zero_pp.residual));
+  }
+  return reducer;
+}
+
+CallOptions GradientReducer::Call(int bucket) const {
+  return {.op = ReduceOp::kAvg,
+          .policy = CollectivePolicy::Lossless(),
+          .shard_elems = context_->bucket(bucket).shard_elems,
+          .noise = {}};
+}
+
+void GradientReducer::BeginStep(const StepMode& mode) {
+  mode_ = mode;
+  micro_batch_ = 0;
+  next_ = settled_ = 0;
+  std::fill(added_.begin(), added_.end(), 0);
+  for (Part& part : parts_) {
+    part.missing = part.num_pieces;
+    part.stats = {};
+  }
+}
+
+bool GradientReducer::ReducesNow() const {
+  return context_->config.zero_pp.reduce_every_micro_batch ||
+         micro_batch_ + 1 == context_->config.accumulation_steps;
+}
+
+// Zeros in the type that sums are kept in, padding included.
+Status GradientReducer::PrepareSum(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  if (!part.sum.empty() || context_->bucket(bucket).elems == 0) return {};
+  ZPP_ASSIGN_OR_RETURN(part.sum, pool_.Take(context_->bucket(bucket).elems * kFloatBytes));
+  std::memset(part.sum.data(), 0, part.sum.size());
+  return {};
+}
+
+Status GradientReducer::Add(int param, const ConstVec& grad) {
+  int& added = added_[static_cast<size_t>(param)];
+  if (added > micro_batch_) {
+    return InvalidArgument(
+        "AddGradient: " + ToString(context_->params[static_cast<size_t>(param)]) +
+        " was given a gradient twice in one micro-batch");
+  }
+  added = micro_batch_ + 1;
+  for (const int b : buckets_of_param_[static_cast<size_t>(param)]) {
+    ZPP_RETURN_IF_ERROR(PrepareSum(b));
+    Part& part = parts_[Index(b)];
+    const Vec sum = VecOf(FloatsOf(part.sum));
+    for (const ParamPiece& piece : context_->bucket(b).pieces) {
+      if (piece.param != param) continue;
+      ZPP_RETURN_IF_ERROR(AddTo(Slice(sum, piece.bucket_first, piece.elems),
+                                Slice(grad, piece.param_first, piece.elems)));
+      --part.missing;
+    }
+  }
+  if (context_->config.overlap_comm && ReducesNow()) ZPP_RETURN_IF_ERROR(StartReady());
+  return Poll();
+}
+
+Status GradientReducer::StartReady() {
+  const auto& order = context_->map.reduce_order;
+  while (next_ < order.size() && parts_[Index(order[next_])].missing == 0) {
+    ZPP_RETURN_IF_ERROR(Start(order[next_++]));
+  }
+  return {};
+}
+
+Status GradientReducer::StartAll() {
+  const auto& order = context_->map.reduce_order;
+  while (next_ < order.size()) ZPP_RETURN_IF_ERROR(Start(order[next_++]));
+  return {};
+}
+
+Status GradientReducer::EndMicroBatch() {
+  if (ReducesNow()) ZPP_RETURN_IF_ERROR(StartAll());
+  const bool last = ++micro_batch_ == context_->config.accumulation_steps;
+  if (last) return {};
+  if (context_->config.zero_pp.reduce_every_micro_batch) {
+    ZPP_RETURN_IF_ERROR(Finish());
+    next_ = settled_ = 0;
+  }
+  for (Part& part : parts_) part.missing = part.num_pieces;
+  return {};
+}
+
+// Where the reduction of the bucket goes: the shard, or beside it when it must be added.
+std::span<float> GradientReducer::TargetOf(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  return FloatsOf(part.micro_target ? part.micro_shard : part.shard);
+}
+
+Status GradientReducer::Start(int bucket) {
+  if (context_->bucket(bucket).elems == 0) return {};
+  ZPP_RETURN_IF_ERROR(PrepareSum(bucket));
+  Part& part = parts_[Index(bucket)];
+  const int64_t own_bytes = context_->Own(bucket).elems * kFloatBytes;
+  const bool stage0 = context_->config.stage == 0;
+  if (!stage0 && part.shard.size() != static_cast<size_t>(own_bytes)) {
+    ZPP_ASSIGN_OR_RETURN(part.shard, Buffer::Allocate(static_cast<size_t>(own_bytes)));
+  }
+  part.micro_target =
+      !stage0 && context_->config.zero_pp.reduce_every_micro_batch && micro_batch_ > 0;
+  if (part.micro_target) {
+    ZPP_ASSIGN_OR_RETURN(part.micro_shard, pool_.Take(own_bytes));
+  }
+  if (mode_.truth) ZPP_RETURN_IF_ERROR(CompareWithTruth(bucket));
+  const bool encodes = part.compressible && part.bits < 16 && !mode_.exact;
+  if (encodes) return StartCompressed(bucket, TargetOf(bucket));
+  ZPP_RETURN_IF_ERROR(Inject(bucket));
+  return StartPlain(bucket, stage0 ? FloatsOf(part.sum) : TargetOf(bucket));
+}
+
+Status GradientReducer::StartCompressed(int bucket, std::span<float> out) {
+  Part& part = parts_[Index(bucket)];
+  CallOptions call = Call(bucket);
+  call.policy = GradientPolicy(context_->config, context_->kind(bucket), part.bits);
+  call.noise =
+      context_->Noise(bucket, mode_.step * context_->config.accumulation_steps + micro_batch_);
+  call.stats = &part.stats;
+  if (part.feedback.elems() > 0) call.feedback = &part.feedback;
+  part.work = context_->comm->StartReduceScatter(VecOf(std::span<const float>(FloatsOf(part.sum))),
+                                                 VecOf(out), call);
+  return part.work->Poll() ? part.work->status() : Status();
+}
+
+// In the type that gradients travel in; in place there. Settle() brings it back.
+Status GradientReducer::StartPlain(int bucket, std::span<float> out) {
+  Part& part = parts_[Index(bucket)];
+  const bool sixteen = part.compressible && part.bits == 16 && !mode_.exact &&
+                       context_->config.zero_pp.quant_bits < 16;
+  const DType type = GradientType(context_->config, context_->kind(bucket), sixteen);
+  const std::span<float> sum = FloatsOf(part.sum);
+  Vec in = VecOf(sum), to = VecOf(out);
+  if (type != DType::kF32) {
+    ZPP_ASSIGN_OR_RETURN(part.wire, pool_.Take(in.elems * SizeOf(type)));
+    part.wire_type = type;
+    const Vec wire{type, part.wire.data(), in.elems};
+    ZPP_RETURN_IF_ERROR(Convert(AsConst(in), wire));
+    const ElemRange own = context_->Own(bucket);
+    in = wire;
+    to = Slice(wire, own.first, own.elems);
+  }
+  part.work = context_->config.stage == 0
+                  ? context_->comm->StartAllReduce(AsConst(in), to, Call(bucket))
+                  : context_->comm->StartReduceScatter(AsConst(in), to, Call(bucket));
+  return part.work->Poll() ? part.work->status() : Status();
+}
+
+// What error feedback owes joins the sum, so that it arrives with the next uncompressed reduction.
+Status GradientReducer::Inject(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  const std::span<float> sum = FloatsOf(part.sum);
+  for (ReduceFeedback::Piece& piece : part.feedback.pieces()) {
+    if (piece.averaged) {
+      ZPP_RETURN_IF_ERROR(piece.residual.Scale(static_cast<float>(context_->map.world)));
+    }
+    ZPP_RETURN_IF_ERROR(piece.residual.Flush(
+        sum.subspan(static_cast<size_t>(piece.first_elem), static_cast<size_t>(piece.elems))));
+  }
+  return {};
+}
+
+// The true gradient, and at an exact step what compression would have given: blocks. Leaves sum
+// and residuals as they were.
+Status GradientReducer::CompareWithTruth(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  if (!part.compressible) return {};
+  ZPP_RETURN_IF_ERROR(ReduceTruth(bucket));
+  if (!mode_.exact || part.bits == 16) return {};
+  std::vector<ErrorFeedback> kept;
+  for (const ReduceFeedback::Piece& piece : part.feedback.pieces()) {
+    ZPP_ASSIGN_OR_RETURN(ErrorFeedback copy, piece.residual.Clone());
+    kept.push_back(std::move(copy));
+  }
+  ZPP_ASSIGN_OR_RETURN(part.shadow, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+  ZPP_RETURN_IF_ERROR(StartCompressed(bucket, FloatsOf(part.shadow)));
+  ZPP_RETURN_IF_ERROR(part.work->Wait(context_->Patience()));
+  size_t i = 0;
+  for (ReduceFeedback::Piece& piece : part.feedback.pieces()) {
+    piece.residual = std::move(kept[i++]);
+  }
+  return {};
+}
+
+Status GradientReducer::ReduceTruth(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  if (part.truth.empty()) {
+    ZPP_ASSIGN_OR_RETURN(part.truth, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+  }
+  return context_->comm->ReduceScatter(VecOf(std::span<const float>(FloatsOf(part.sum))),
+                                       VecOf(FloatsOf(part.truth)), Call(bucket));
+}
+
+Status GradientReducer::Settle(int bucket) {
+  Part& part = parts_[Index(bucket)];
+  if (!part.work) return {};
+  ZPP_RETURN_IF_ERROR(part.work->Wait(context_->Patience()));
+  part.work.reset();
+  const bool stage0 = context_->config.stage == 0;
+  const std::span<float> target = stage0 ? FloatsOf(part.sum) : TargetOf(bucket);
+  if (!part.wire.empty()) {
+    const ElemRange own = context_->Own(bucket);
+    const ConstVec wire{part.wire_type, part.wire.data(), context_->bucket(bucket).elems};
+    ZPP_RETURN_IF_ERROR(Convert(Slice(wire, own.first, own.elems), VecOf(target)));
+    pool_.Give(std::move(part.wire));
+  }
+  if (!stage0) pool_.Give(std::move(part.sum));
+  if (part.micro_target) {
+    ZPP_RETURN_IF_ERROR(AddTo(VecOf(FloatsOf(part.shard)), VecOf(std::span<const float>(target))));
+    pool_.Give(std::move(part.micro_shard));
+  }
+  return {};
+}
+
+Status GradientReducer::Poll() {
+  const auto& order = context_->map.reduce_order;
+  while (settled_ < next_) {
+    const Part& part = parts_[Index(order[settled_])];
+    if (part.work && !Work(*part.work).Poll()) return {};
+    ZPP_RETURN_IF_ERROR(Settle(order[settled_++]));
+  }
+  return {};
+}
+
+Status GradientReducer::Finish() {
+  const auto& order = context_->map.reduce_order;
+  while (settled_ < next_) ZPP_RETURN_IF_ERROR(Settle(order[settled_++]));
+  return {};
+}
+
+void GradientReducer::EndStep() {
+  for (Part& part : parts_) {
+    pool_.Give(std::move(part.sum));
+    pool_.Give(std::move(part.truth));
+    pool_.Give(std::move(part.shadow));
+  }
+}
+
+std::span<float> GradientReducer::gradient(int bucket) const {
+  const Part& part = parts_[Index(bucket)];
+  return FloatsOf(context_->config.stage == 0 ? part.sum : part.shard);
+}
+std::span<float> GradientReducer::truth(int bucket) const {
+  return FloatsOf(parts_[Index(bucket)].truth);
+}
+std::span<float> GradientReducer::received(int bucket) const {
+  const Part& part = parts_[Index(bucket)];
+  return part.shadow.empty() ? gradient(bucket) : FloatsOf(part.shadow);
+}
+
+Status GradientReducer::ScaleResiduals(float factor) {
+  for (Part& part : parts_) ZPP_RETURN_IF_ERROR(part.feedback.Scale(factor));
+  return {};
+}
+
+void GradientReducer::DropResiduals() {
+  for (Part& part : parts_) part.feedback.Drop();
+}
+
+int64_t GradientReducer::shard_bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts_) bytes += static_cast<int64_t>(part.shard.size());
+  return bytes;
+}
+
+int64_t GradientReducer::residual_bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts_) bytes += part.feedback.bytes();
+  return bytes;
+}
+
+}  // namespace zpp::internal
