@@ -7,6 +7,7 @@
 
 #include "tests/collectives/collective_cases.h"
 #include "tests/collectives/process_world.h"
+#include "tests/collectives/split_cases.h"
 #include "tests/harness/ranks.h"
 
 namespace zpp::test {
@@ -64,6 +65,23 @@ TEST(CollectivesOverUcx, OneNode) { RunOver(Topology::Flat(4)); }
 TEST(CollectivesOverUcx, TwoNodes) {
   const std::vector<int> sizes = {2, 1};
   RunOver(*Topology::Nodes(sizes));
+}
+
+// Bit for bit what threads get.
+TEST(CollectivesOverUcx, SplitInThreeWays) {
+  const Topology topology = MegatronTopology();
+  const auto outcomes = RunProcesses(8, 100, [&](int rank) -> Result<std::string> {
+    ZPP_ASSIGN_OR_RETURN(UcxRank ucx, MakeUcxRank(rank, topology));
+    ZPP_ASSIGN_OR_RETURN(auto comm,
+                         Communicator::Create(std::move(ucx.transport), ucx.control, topology, {}));
+    ZPP_ASSIGN_OR_RETURN(const std::string digests, RunMegatron(*comm));
+    ZPP_RETURN_IF_ERROR(comm->Shutdown(Deadline::In(20)));
+    return digests;
+  });
+  ASSERT_TRUE(AllOk(outcomes));
+  const auto threads = RunWorld({.topology = topology}, RunMegatron);
+  ASSERT_TRUE(threads.ok()) << threads.status().message();
+  for (size_t r = 0; r < 8; ++r) EXPECT_EQ(outcomes[r].value, (*threads)[r]);
 }
 
 }  // namespace
