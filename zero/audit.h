@@ -5,6 +5,7 @@
 // act on them alike.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,7 +31,8 @@ struct AuditOptions {
   // Follow Adam's moments and the summed error under true gradients too. Needs every = 1 and 24
   // bytes per element of the shard.
   bool update_error = false;
-  // Above it every second audited step is forgotten, and from then on only every second is kept.
+  // Above it every second audited step is forgotten, and from then on only every second is kept, so
+  // that records always span the whole run.
   int64_t max_records = 16384;
 
   bool operator==(const AuditOptions&) const = default;
@@ -66,9 +68,11 @@ struct AuditSums {
 
   // true_gradient and received: the same elements of one shard, equally long.
   void AddGradient(std::span<const float> true_gradient, std::span<const float> received);
+  // What arrived, where the true gradient is not known: at exact steps, which leave nothing out.
+  void AddReceived(std::span<const float> received);
   void AddResidual(std::span<const float> residual);
-  // replica: as long as master, of any float type.
-  void AddReplica(std::span<const float> master, ConstVec replica);
+  // kInvalidArgument, before anything is added, unless replica is as long and of a float type.
+  Status AddReplica(std::span<const float> master, ConstVec replica);
   // Not in all orders the same bits: merge in rank order.
   void Merge(const AuditSums& other);
 };
@@ -93,7 +97,7 @@ struct BucketAudit {
   int64_t clipped = 0;
   double inner_rel_error = 0;
   double weight_rel_error = 0;
-  // ||what residuals owe|| / ||this step's gradient||: the error that has accumulated.
+  // ||what residuals owe|| / ||the gradient that arrived||: the error that has accumulated.
   std::optional<double> accumulated_error;
   std::optional<double> drift;  // ||replica - master|| / ||master||
   // Received against true.
@@ -114,6 +118,7 @@ struct RowRun {
   int64_t elems = 0;
   int64_t row_elems = 1;
   int64_t first_in_row = 0;
+  bool operator==(const RowRun&) const = default;
 };
 // Of one rank's shard of one bucket.
 std::vector<RowRun> RowsOfShard(const ShardMap& map, std::span<const ParamSpec> params, int bucket,
@@ -123,7 +128,7 @@ struct AuditBucket {
   std::string name;
   bool compressed = true;  // its gradients are
   int64_t shard_elems = 0;
-  std::vector<RowRun> rows;
+  std::vector<RowRun> rows = {};
 };
 
 // Keeps the records, and what must be remembered from step to step to make them.
@@ -160,7 +165,7 @@ class Audit {
 
   // In the order of steps; per step kAllBuckets first, then the buckets.
   const std::vector<BucketAudit>& records() const { return records_; }
-  // The last of a bucket; null when there is none.
+  // Of the last audited step, kept among the records or not; null when there is none.
   const BucketAudit* Last(int bucket = BucketAudit::kAllBuckets) const;
   const std::string& bucket_name(int bucket) const;
   int64_t bytes() const;  // held for the comparison with true gradients
@@ -175,20 +180,24 @@ class Audit {
     std::vector<float> summed_true, summed_diff;
     std::vector<float> true_m, true_v, received_m, received_v;
     int64_t steps = 0;
+    std::array<std::vector<float>*, 6> vectors() {
+      return {&summed_true, &summed_diff, &true_m, &true_v, &received_m, &received_v};
+    }
   };
   void AddRows(const AuditBucket& bucket, std::span<const float> true_gradient,
                std::span<const float> received, Shard& shard, AuditSums& sums) const;
-  void AddSummed(std::span<const float> true_gradient, std::span<const float> received, float scale,
-                 Shard& shard, AuditSums& sums) const;
-  void AddUpdate(std::span<const float> true_gradient, std::span<const float> received, float scale,
-                 Shard& shard, AuditSums& sums) const;
-  void Thin();
+  void AddSummed(std::span<const float> true_gradient, std::span<const float> received,
+                 double scale, Shard& shard, AuditSums& sums) const;
+  void AddUpdate(std::span<const float> true_gradient, std::span<const float> received,
+                 double scale, Shard& shard, AuditSums& sums) const;
+  bool Thin();
 
   AuditOptions options_;
   std::vector<AuditBucket> buckets_;
   AdamConfig adam_;
   std::vector<Shard> shards_;
   std::vector<BucketAudit> records_;
+  std::vector<BucketAudit> last_;  // kAllBuckets first
   int64_t recorded_steps_ = 0;
   int64_t stride_ = 1;  // of the recorded steps, every so many are kept
 };
