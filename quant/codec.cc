@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "hwy/cache_control.h"
 #include "quant/codec_kernels.h"
 #include "quant/codec_stats.h"
 #include "quant/codec_tile.h"
@@ -37,8 +38,12 @@ NoiseKey From(NoiseKey noise, int64_t elem) {
 }
 
 // No last-level cache share is expected to hold a destination of that many bytes.
-bool Streams(Vec out, StoreHint stores) {
-  return stores == StoreHint::kStream || out.elems * SizeOf(out.dtype) >= kStreamFrom_bytes;
+bool Streams(int64_t bytes, StoreHint stores = StoreHint::kAuto) {
+  return stores == StoreHint::kStream || bytes >= kStreamFrom_bytes;
+}
+// Streamed stores are in order with the caller's next ones only after this.
+void EndStream(bool stream) {
+  if (stream) hwy::FlushStream();
 }
 
 Status CheckElems(int64_t elems, const void* data) {
@@ -54,9 +59,10 @@ Status CheckVector(DType dtype, int64_t elems, const void* data) {
   return CheckElems(elems, data);
 }
 
-void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
+void EncodeRun(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise,
+               bool stream = false) {
   if (spec.compressed()) {
-    Kernels().encode(spec, in, out, noise);
+    Kernels().encode(spec, in, out, noise, stream);
   } else if (in.dtype == spec.plain) {
     std::memmove(out.codes, in.data, static_cast<size_t>(in.elems * SizeOf(in.dtype)));
   } else {
@@ -98,7 +104,7 @@ constexpr size_t kFusedOperands = 8;
 
 // Sums operands first..last at element `at` into out; when `first` is not 0 the tile holds the sum
 // so far.
-void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out, bool stream) {
+void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out) {
   SumOperand operands[kFusedOperands + 1];
   size_t next = 0;
   size_t held = 0;  // 1 when operands[0] is the sum so far
@@ -113,8 +119,8 @@ void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out, boo
     }
     next += count;
     const std::span<const SumOperand> in(operands, held + count);
-    if (next == args.in.size()) return Kernels().sum(in, divisor, out, stream);
-    Kernels().sum(in, 1.0f, {DType::kF32, partial, out.elems}, false);
+    if (next == args.in.size()) return Kernels().sum(in, divisor, out);
+    Kernels().sum(in, 1.0f, {DType::kF32, partial, out.elems});
     operands[0] = {QuantSpec::None(), {nullptr, reinterpret_cast<const std::byte*>(partial)}};
     held = 1;
   }
@@ -123,14 +129,16 @@ void SumOperands(const ReduceArgs& args, int64_t at, float divisor, Vec out, boo
 void ReduceTiles(const ReduceArgs& args, std::span<std::byte> out, ErrorStats* stats) {
   alignas(64) float sum[kTile_elems];
   alignas(64) float decoded[kTile_elems];
-  const TileTarget target{args.out_spec, out, args.elems, args.noise};
+  const bool stream = stats == nullptr && Streams(static_cast<int64_t>(out.size()));
+  const TileTarget target{args.out_spec, out, args.elems, args.noise, stream};
   ClearPadding(target);
   for (int64_t at = 0; at < args.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, args.elems - at);
-    SumOperands(args, at, args.divisor, {DType::kF32, sum, elems}, false);
+    SumOperands(args, at, args.divisor, {DType::kF32, sum, elems});
     EncodeTile(target, at, {sum, static_cast<size_t>(elems)}, stats != nullptr ? decoded : nullptr,
                stats);
   }
+  EndStream(stream);
 }
 
 // One encoded operand to plain values: narrowed as Decode does it, not as a sum is.
@@ -150,14 +158,18 @@ void DecodeWithStats(const ReduceArgs& args, std::span<std::byte> out, ErrorStat
   }
 }
 
-// Plain output: the sum is written where it belongs, without a buffer in between.
+// Plain output: the sum is written where it belongs, by way of L1 when that lies past the caches.
 void ReducePlain(const ReduceArgs& args, std::span<std::byte> out) {
   const DType plain = args.out_spec.plain;
-  const bool stream = Streams({plain, nullptr, args.elems}, args.stores);
+  const bool stream = Streams(static_cast<int64_t>(out.size()), args.stores);
+  alignas(64) std::byte staged[kTile_elems * sizeof(float)];
   for (int64_t at = 0; at < args.elems; at += kTile_elems) {
     const int64_t elems = std::min(kTile_elems, args.elems - at);
-    SumOperands(args, at, args.divisor, {plain, out.data() + at * SizeOf(plain), elems}, stream);
+    std::byte* const to = out.data() + at * SizeOf(plain);
+    SumOperands(args, at, args.divisor, {plain, stream ? staged : to, elems});
+    if (stream) Kernels().stream(staged, elems * SizeOf(plain), to);
   }
+  EndStream(stream);
 }
 
 // Set by SetCodecTarget; nullptr means the default.
@@ -193,7 +205,7 @@ void EncodeTile(const TileTarget& target, int64_t at, std::span<const float> val
   const QuantSpec& spec = target.spec;
   const int64_t elems = static_cast<int64_t>(values.size());
   const PayloadOut to = PayloadAt(spec, LayoutOf(spec, target.elems), target.payload.data(), at);
-  EncodeRun(spec, {DType::kF32, values.data(), elems}, to, From(target.noise, at));
+  EncodeRun(spec, {DType::kF32, values.data(), elems}, to, From(target.noise, at), target.stream);
   if (decoded != nullptr) ReadBackTile(target, at, values, decoded, stats);
 }
 
@@ -209,8 +221,7 @@ Status CheckReduce(const ReduceArgs& args, std::span<const std::byte> out) {
 }
 
 void SumTile(const ReduceArgs& args, int64_t at, std::span<float> sum) {
-  SumOperands(args, at, args.divisor, {DType::kF32, sum.data(), static_cast<int64_t>(sum.size())},
-              false);
+  SumOperands(args, at, args.divisor, {DType::kF32, sum.data(), static_cast<int64_t>(sum.size())});
 }
 
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
@@ -223,7 +234,10 @@ Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
   if (stats != nullptr) {
     EncodeWithStats(target, in, *stats);
   } else {
-    EncodeRun(spec, in, PayloadAt(spec, LayoutOf(spec, in.elems), payload.data(), 0), noise);
+    const bool stream = Streams(static_cast<int64_t>(payload.size()));
+    EncodeRun(spec, in, PayloadAt(spec, LayoutOf(spec, in.elems), payload.data(), 0), noise,
+              stream);
+    EndStream(stream);
   }
   return {};
 }
@@ -235,7 +249,9 @@ Status Decode(const QuantSpec& spec, std::span<const std::byte> payload, Vec out
   if (out.elems == 0) return {};
   if (spec.compressed()) {
     const PayloadLayout layout = LayoutOf(spec, out.elems);
-    Kernels().decode(spec, PayloadAt(spec, layout, payload.data(), 0), out, Streams(out, stores));
+    const bool stream = Streams(out.elems * SizeOf(out.dtype), stores);
+    Kernels().decode(spec, PayloadAt(spec, layout, payload.data(), 0), out, stream);
+    EndStream(stream);
   } else if (spec.plain == out.dtype) {
     std::memmove(out.data, payload.data(), payload.size());
   } else {
@@ -256,7 +272,7 @@ Status DecodeAccumulate(const QuantSpec& spec, std::span<const std::byte> payloa
   } else {
     const SumOperand operands[] = {
         {QuantSpec::None(), {nullptr, reinterpret_cast<const std::byte*>(acc.data())}}, {spec, in}};
-    Kernels().sum(std::span(operands), 1.0f, {DType::kF32, acc.data(), elems}, false);
+    Kernels().sum(std::span(operands), 1.0f, {DType::kF32, acc.data(), elems});
   }
   return {};
 }

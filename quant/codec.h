@@ -59,7 +59,8 @@ Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
 
 // How plain values are stored; never what they are. kAuto: past the caches when this call alone
 // writes kStreamFrom_bytes or more. kStream: past the caches, for a piece of a vector so large that
-// nobody will find it in them. It is advice: some types and operands are stored the usual way.
+// nobody will find it in them. It is advice: copies of plain values and calls with statistics store
+// the usual way.
 enum class StoreHint : uint8_t { kAuto, kStream };
 inline constexpr int64_t kStreamFrom_bytes = int64_t{64} << 20;
 

@@ -93,7 +93,7 @@ BlockScale ScaleOf(const QuantSpec& spec, ConstVec in, int64_t begin, int64_t en
   return MakeScale(spec, positive, negative);
 }
 
-void ScalarEncode(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
+void ScalarEncode(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise, bool) {
   const bool nearest = spec.rounding == Rounding::kNearest;
   for (int64_t begin = 0; begin < in.elems; begin += spec.block_elems) {
     const int64_t end = std::min<int64_t>(begin + spec.block_elems, in.elems);
@@ -132,7 +132,7 @@ float OperandAt(const SumOperand& operand, int64_t i) {
   return LoadElem(operand.spec.plain, operand.payload.codes, i);
 }
 
-void ScalarSum(std::span<const SumOperand> in, float divisor, Vec out, bool) {
+void ScalarSum(std::span<const SumOperand> in, float divisor, Vec out) {
   for (int64_t i = 0; i < out.elems; ++i) {
     float sum = OperandAt(in[0], i);
     for (const SumOperand& operand : in.subspan(1)) sum += OperandAt(operand, i);
@@ -144,6 +144,10 @@ void ScalarConvert(ConstVec in, Vec out) {
   for (int64_t i = 0; i < out.elems; ++i) StoreElem(out, i, LoadElem(in.dtype, in.data, i));
 }
 
+void ScalarStream(const std::byte* from, int64_t bytes, std::byte* to) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 }  // namespace
 
 const CodecKernels& ScalarKernels() {
@@ -152,7 +156,8 @@ const CodecKernels& ScalarKernels() {
                                             .decode = ScalarDecode,
                                             .accumulate = ScalarAccumulate,
                                             .sum = ScalarSum,
-                                            .convert = ScalarConvert};
+                                            .convert = ScalarConvert,
+                                            .stream = ScalarStream};
   return kKernels;
 }
 

@@ -33,7 +33,8 @@ const CodecKernels& GetKernels() {
                                        .decode = DecodeVector,
                                        .accumulate = AccumulateVector,
                                        .sum = SumVectors,
-                                       .convert = ConvertVector};
+                                       .convert = ConvertVector,
+                                       .stream = StreamCopy};
   return kernels;
 }
 

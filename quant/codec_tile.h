@@ -17,7 +17,8 @@ struct TileTarget {
   QuantSpec spec;
   std::span<std::byte> payload;
   int64_t elems = 0;
-  NoiseKey noise;  // first_elem is that of the whole vector
+  NoiseKey noise;       // first_elem is that of the whole vector
+  bool stream = false;  // codes past the caches; the caller orders them
 };
 
 // kInvalidArgument unless a payload of `bytes` holds `elems` elements.

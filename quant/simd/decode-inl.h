@@ -59,24 +59,9 @@ void DecodeLoop(T type, const QuantSpec& spec, PayloadIn in, Vec out) {
     DecodeBlock<Values, kStream>(type, spec, scale, in.codes + Values::Bytes(at), elems,
                                  data + at * T::kBytes);
   }
-  if (kStream) hwy::FlushStream();
 }
 
-// Past the caches at any address: decodes a block into L1, then streams what is aligned.
-template <class T>
-HWY_INLINE void StreamCopy(T, const std::byte* from, int64_t bytes, std::byte* to) {
-  constexpr int64_t kRow_bytes = kLanes * 4;
-  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(to) & (kRow_bytes - 1));
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t i = head;
-  const DBU d;
-  for (; i + kRow_bytes <= bytes; i += kRow_bytes) {
-    hn::Stream(hn::LoadU(d, reinterpret_cast<const uint8_t*>(from + i)), d,
-               reinterpret_cast<uint8_t*>(to + i));
-  }
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-}
-
+// Past the caches at any address: a block into L1, then on.
 template <class Values, class T>
 void DecodeStaged(T type, const QuantSpec& spec, PayloadIn in, Vec out) {
   alignas(64) std::byte staged[kMaxBlock_elems * 4];
@@ -86,9 +71,8 @@ void DecodeStaged(T type, const QuantSpec& spec, PayloadIn in, Vec out) {
     const float scale = LoadScale(spec.scale_type, in.scales, block);
     const int64_t elems = std::min<int64_t>(spec.block_elems, out.elems - at);
     DecodeBlock<Values, false>(type, spec, scale, in.codes + Values::Bytes(at), elems, staged);
-    StreamCopy(type, staged, elems * T::kBytes, data + at * T::kBytes);
+    StreamCopy(staged, elems * T::kBytes, data + at * T::kBytes);
   }
-  hwy::FlushStream();
 }
 
 void DecodeVector(const QuantSpec& spec, PayloadIn in, Vec out, bool stream) {

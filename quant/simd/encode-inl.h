@@ -74,17 +74,23 @@ HWY_INLINE VI CodesAt(T type, const std::byte* in, VF inverse, const float* unif
   return hn::BitCast(DI(), hn::Add(t, hn::Set(DF(), kRoundingMagic)));
 }
 
-// Codes of `elems` elements, a multiple of kStep. Meanwhile the values of the next batch come in:
-// its ranges are taken at the speed of the caches.
+// A vector of that many bytes is expected in memory, not in L2.
+constexpr int64_t kFromMemory_bytes = int64_t{1} << 20;
+constexpr int64_t kAheadInMemory_bytes = 4096;
+
+// Codes of `elems` elements, a multiple of kStep. Meanwhile what lies ahead_bytes further on comes
+// in from memory, unless that is 0.
 template <class As, class T>
 HWY_INLINE void EncodeCodes(T type, const std::byte* in, int64_t elems, float inverse_scale,
-                            const float* uniform, std::byte* codes) {
+                            const float* uniform, std::byte* codes, int64_t ahead_bytes) {
   const VF inverse = hn::Set(DF(), inverse_scale);
   constexpr int64_t kRow_bytes = kLanes * T::kBytes;
   for (int64_t i = 0; i < elems; i += kStep) {
     const std::byte* p = in + i * T::kBytes;
-    for (int64_t line = 0; line < kStep * T::kBytes; line += 64) {
-      hwy::Prefetch(p + kBatch_elems * T::kBytes + line);
+    if (ahead_bytes != 0) {
+      for (int64_t line = 0; line < kStep * T::kBytes; line += 64) {
+        hwy::Prefetch(p + ahead_bytes + line);
+      }
     }
     VB bytes = PackBytes(CodesAt<As>(type, p, inverse, uniform + i),
                          CodesAt<As>(type, p + kRow_bytes, inverse, uniform + i + kLanes),
@@ -113,11 +119,11 @@ constexpr int64_t CodeBytes(int64_t elems) {
 // Codes of one block whose length is a multiple of kStep.
 template <class As, class T>
 HWY_INLINE void EncodeBlock(T type, const std::byte* in, int64_t elems, float inverse,
-                            const float* uniform, std::byte* codes) {
+                            const float* uniform, std::byte* codes, int64_t ahead_bytes) {
   if (HWY_UNLIKELY(inverse == 0.0f)) {
     std::memset(codes, 0, static_cast<size_t>(CodeBytes<As>(elems)));
   } else {
-    EncodeCodes<As>(type, in, elems, inverse, uniform, codes);
+    EncodeCodes<As>(type, in, elems, inverse, uniform, codes, ahead_bytes);
   }
 }
 
@@ -125,32 +131,46 @@ HWY_INLINE void EncodeBlock(T type, const std::byte* in, int64_t elems, float in
 template <class As, class T>
 class BlockEncoder {
  public:
-  BlockEncoder(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise)
+  BlockEncoder(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise,
+               bool stream)
       : spec_(spec),
         block_elems_(spec.block_elems),
         scale_type_(spec.scale_type),
         dtype_(in.dtype),
         in_(static_cast<const std::byte*>(in.data)),
         out_(out),
-        noise_(noise) {
+        noise_(noise),
+        stream_(stream),
+        ahead_bytes_(in.elems * T::kBytes >= kFromMemory_bytes ? kAheadInMemory_bytes : 0) {
     if constexpr (kNoisy) keys_.Set(noise);
   }
 
-  // `count` whole blocks from `first` on, at most kMaxBatch. All ranges first, all scales at once,
-  // then the codes: no block waits for the divisions of its own scale.
+  // Whole blocks that make a batch.
+  int64_t BatchBlocks() const {
+    const int64_t elems = ahead_bytes_ != 0 ? kShortBatch_elems : kBatch_elems;
+    return std::clamp<int64_t>(elems / block_elems_, 1, kMaxBatch);
+  }
+
+  // `count` whole blocks from `first` on, at most BatchBlocks(). All ranges first, all scales at
+  // once, then the codes: no block waits for the divisions of its own scale.
   void Batch(int64_t first, int64_t count) {
     RangesOf(T(), in_ + first * BlockBytes(), block_elems_, count, ranges_);
     MakeScales<As>(scale_type_, ranges_, count, scales_, inverses_);
-    StoreScales(scale_type_, scales_, count, out_.scales, first);
+    const int64_t start = first * block_elems_;
+    std::byte* const to = out_.codes + CodeBytes<As>(start);
+    std::byte* const codes = stream_ ? staged_ : to;
     for (int64_t b = 0; b < count; ++b) {
-      const int64_t at = (first + b) * block_elems_;
+      const int64_t at = b * block_elems_;
+      std::byte* const block_codes = codes + CodeBytes<As>(at);
       if (NeedsClamp(scales_[b])) {
-        Clamped(first + b, block_elems_);
+        Clamped(first + b, block_elems_, block_codes);
         continue;
       }
-      EncodeBlock<As>(T(), in_ + at * T::kBytes, block_elems_, inverses_[b],
-                      NoiseFrom(at, block_elems_), out_.codes + CodeBytes<As>(at));
+      StoreScale(scale_type_, scales_[b], out_.scales, first + b);
+      EncodeBlock<As>(T(), in_ + (start + at) * T::kBytes, block_elems_, inverses_[b],
+                      NoiseFrom(start + at, block_elems_), block_codes, ahead_bytes_);
     }
+    if (stream_) StreamCopy(codes, CodeBytes<As>(count * block_elems_), to);
   }
 
   // A block of any length: through buffers, padded with zeros, which change no range.
@@ -164,9 +184,9 @@ class BlockEncoder {
     RangesOf(T(), values, rounded, 1, ranges_);
     const BlockScale scale =
         MakeScale(As::Spec(scale_type_), ranges_.positive[0], ranges_.negative[0]);
-    if (NeedsClamp(scale.scale)) return Clamped(block, elems);
-    StoreScales(scale_type_, &scale.scale, 1, out_.scales, block);
-    EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes);
+    if (NeedsClamp(scale.scale)) return Clamped(block, elems, out_.codes + CodeBytes<As>(at));
+    StoreScale(scale_type_, scale.scale, out_.scales, block);
+    EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes, 0);
     std::memcpy(out_.codes + CodeBytes<As>(at), codes, static_cast<size_t>(CodeBytes<As>(elems)));
   }
 
@@ -181,13 +201,12 @@ class BlockEncoder {
   }
 
   // Such blocks are rare enough for the scalar codec.
-  void Clamped(int64_t block, int64_t elems) {
+  void Clamped(int64_t block, int64_t elems, std::byte* codes) {
     const int64_t at = block * block_elems_;
     NoiseKey noise = noise_;
     noise.first_elem += static_cast<uint64_t>(at);
-    ScalarKernels().encode(
-        spec_, {dtype_, in_ + at * T::kBytes, elems},
-        {out_.scales + block * ScaleBytes(spec_), out_.codes + CodeBytes<As>(at)}, noise);
+    ScalarKernels().encode(spec_, {dtype_, in_ + at * T::kBytes, elems},
+                           {out_.scales + block * ScaleBytes(spec_), codes}, noise, false);
   }
 
   HWY_INLINE const float* NoiseFrom(int64_t at, int64_t elems) {
@@ -202,19 +221,23 @@ class BlockEncoder {
   const std::byte* const in_;
   const PayloadOut out_;
   const NoiseKey noise_;
+  const bool stream_;
+  const int64_t ahead_bytes_;
   PhiloxKeys keys_;
   Ranges ranges_;
+  alignas(64) std::byte staged_[kBatch_elems];
   alignas(64) float scales_[kMaxBatch];
   alignas(64) float inverses_[kMaxBatch];
   alignas(64) float uniforms_[kNoisy ? kMaxBlock_elems + kStep + 2 * kNoiseGroup_elems : 1];
 };
 
 template <class As, class T>
-void EncodeLoop(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
-  BlockEncoder<As, T> encoder(spec, in, out, noise);
+void EncodeLoop(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise,
+                bool stream) {
+  BlockEncoder<As, T> encoder(spec, in, out, noise, stream);
   const int64_t block_elems = spec.block_elems;
   const int64_t blocks = block_elems % kStep == 0 ? in.elems / block_elems : 0;
-  const int64_t batch = std::clamp<int64_t>(kBatch_elems / block_elems, 1, kMaxBatch);
+  const int64_t batch = encoder.BatchBlocks();
   for (int64_t b = 0; b < blocks; b += batch) encoder.Batch(b, std::min(batch, blocks - b));
   for (int64_t b = blocks; b * block_elems < in.elems; ++b) {
     encoder.Padded(b, std::min(block_elems, in.elems - b * block_elems));
@@ -222,26 +245,28 @@ void EncodeLoop(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseK
 }
 
 template <Format kF, Code kC, Rounding kR>
-void EncodeTyped(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
+void EncodeTyped(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise,
+                 bool stream) {
   WithType(in.dtype, [&](auto type) {
-    EncodeLoop<EncodeAs<kF, kC, kR>, decltype(type)>(spec, in, out, noise);
+    EncodeLoop<EncodeAs<kF, kC, kR>, decltype(type)>(spec, in, out, noise, stream);
   });
 }
 
-void EncodeVector(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise) {
+void EncodeVector(const QuantSpec& spec, ConstVec in, PayloadOut out, const NoiseKey& noise,
+                  bool stream) {
   constexpr Code kLinear = Code::kLinear, kSqrt = Code::kSqrt;
   constexpr Rounding kNearest = Rounding::kNearest, kStochastic = Rounding::kStochastic;
   const bool nearest = spec.rounding == kNearest;
   if (spec.format == Format::kInt8) {
-    return nearest ? EncodeTyped<Format::kInt8, kLinear, kNearest>(spec, in, out, noise)
-                   : EncodeTyped<Format::kInt8, kLinear, kStochastic>(spec, in, out, noise);
+    return nearest ? EncodeTyped<Format::kInt8, kLinear, kNearest>(spec, in, out, noise, stream)
+                   : EncodeTyped<Format::kInt8, kLinear, kStochastic>(spec, in, out, noise, stream);
   }
   if (spec.code == kLinear) {
-    return nearest ? EncodeTyped<Format::kInt4, kLinear, kNearest>(spec, in, out, noise)
-                   : EncodeTyped<Format::kInt4, kLinear, kStochastic>(spec, in, out, noise);
+    return nearest ? EncodeTyped<Format::kInt4, kLinear, kNearest>(spec, in, out, noise, stream)
+                   : EncodeTyped<Format::kInt4, kLinear, kStochastic>(spec, in, out, noise, stream);
   }
-  return nearest ? EncodeTyped<Format::kInt4, kSqrt, kNearest>(spec, in, out, noise)
-                 : EncodeTyped<Format::kInt4, kSqrt, kStochastic>(spec, in, out, noise);
+  return nearest ? EncodeTyped<Format::kInt4, kSqrt, kNearest>(spec, in, out, noise, stream)
+                 : EncodeTyped<Format::kInt4, kSqrt, kStochastic>(spec, in, out, noise, stream);
 }
 
 }  // namespace zpp::HWY_NAMESPACE

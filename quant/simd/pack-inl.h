@@ -17,6 +17,20 @@ using DBU = hn::Repartition<uint8_t, DF>;
 using VB = hn::Vec<DB>;
 constexpr int64_t kStep = 4 * kLanes;
 
+// Past the caches, but for what shares a row of a register's size with other bytes.
+HWY_INLINE void StreamCopy(const std::byte* from, int64_t bytes, std::byte* to) {
+  constexpr int64_t kRow_bytes = kLanes * 4;
+  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(to) & (kRow_bytes - 1));
+  std::memcpy(to, from, static_cast<size_t>(head));
+  int64_t i = head;
+  const DBU d;
+  for (; i + kRow_bytes <= bytes; i += kRow_bytes) {
+    hn::Stream(hn::LoadU(d, reinterpret_cast<const uint8_t*>(from + i)), d,
+               reinterpret_cast<uint8_t*>(to + i));
+  }
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+}
+
 // The low bytes of four registers, in order. Every lane is an integer in -128..127 plus
 // kRoundingBias.
 HWY_INLINE VB PackBytes(VI a, VI b, VI c, VI d) {

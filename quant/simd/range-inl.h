@@ -23,15 +23,17 @@ struct EncodeAs {
   }
 };
 
-// Values of a batch are read twice, the second time from L1.
+// Values of a batch are read twice, the second time from L1. From the caches long batches are best,
+// from memory short ones: it has nothing to do while ranges are taken of values that came ahead.
 constexpr int64_t kBatch_elems = 4096;
+constexpr int64_t kShortBatch_elems = 512;
 constexpr int64_t kMaxBatch = kBatch_elems / kMinBlock_elems;
 
 // Magnitude bits of the largest positive and the most negative element of each block, 0 where there
 // is none.
 struct Ranges {
-  alignas(64) uint32_t positive[kMaxBatch + 2];
-  alignas(64) uint32_t negative[kMaxBatch + 2];
+  alignas(64) uint32_t positive[kMaxBatch];
+  alignas(64) uint32_t negative[kMaxBatch];
 };
 
 // As signed integers the greatest of all bit patterns is the largest positive float; as unsigned
@@ -67,8 +69,10 @@ HWY_INLINE VU Merge(VU a, VU b) {
 }
 
 // Maximum over the 128-bit parts of a register.
+using D4 = hn::Full128<uint32_t>;
+using V4 = hn::Vec<D4>;
 template <class D, class V>
-HWY_INLINE hn::VFromD<hn::Full128<uint32_t>> FoldTo128(D, V v) {
+HWY_INLINE V4 FoldTo128(D, V v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return v;
   } else {
@@ -77,51 +81,59 @@ HWY_INLINE hn::VFromD<hn::Full128<uint32_t>> FoldTo128(D, V v) {
   }
 }
 
-// Blocks of `elems` elements, a multiple of 2 * kLanes. May write one entry more than `count`.
+// Lanes: positive of x and y, negative of x and y.
+HWY_INLINE V4 FoldPair(const Extremes& x, const Extremes& y) {
+  return FoldTo128(DU(), Merge(Merge(x.positive, x.negative), Merge(y.positive, y.negative)));
+}
+
+// Blocks of `elems` elements, a multiple of 2 * kLanes. Entries up to the next multiple of 4 are
+// written too: MakeScales of 4 blocks loads what was stored in one piece.
 template <class T>
 HWY_INLINE void RangesOf(T type, const std::byte* in, int64_t elems, int64_t count,
                          Ranges& ranges) {
   const int64_t bytes = elems * T::kBytes;
-  for (int64_t b = 0; b < count; b += 2) {
-    const Extremes x = ExtremesOf(type, in + b * bytes, elems);
-    const Extremes y = b + 1 < count ? ExtremesOf(type, in + (b + 1) * bytes, elems) : x;
-    // Lanes after two merges: x.positive, y.positive, x.negative, y.negative.
-    const VU merged = Merge(Merge(x.positive, x.negative), Merge(y.positive, y.negative));
-    alignas(16) uint32_t lanes[4];
-    hn::Store(FoldTo128(DU(), merged), hn::Full128<uint32_t>(), lanes);
-    std::memcpy(ranges.positive + b, lanes, 8);
-    std::memcpy(ranges.negative + b, lanes + 2, 8);
+  for (int64_t b = 0; b < count; b += 4) {
+    const std::byte* p = in + b * bytes;
+    const Extremes x = ExtremesOf(type, p, elems);
+    const V4 low = FoldPair(x, b + 1 < count ? ExtremesOf(type, p + bytes, elems) : x);
+    V4 high = low;
+    if (b + 2 < count) {
+      const Extremes y = ExtremesOf(type, p + 2 * bytes, elems);
+      high = FoldPair(y, b + 3 < count ? ExtremesOf(type, p + 3 * bytes, elems) : y);
+    }
+    hn::Store(hn::ConcatLowerLower(D4(), high, low), D4(), ranges.positive + b);
+    hn::Store(hn::ConcatUpperUpper(D4(), high, low), D4(), ranges.negative + b);
   }
 }
 
-// MakeScale for `count` blocks, kLanes at a time; writes up to kLanes - 1 entries more.
-template <class As>
-HWY_INLINE void MakeScales(ScaleType type, const Ranges& ranges, int64_t count, float* scales,
-                           float* inverses) {
-  const DF df;
-  const DU du;
+// MakeScale for `count` blocks, as many at a time as DFor has lanes; writes whole registers.
+template <class As, class DFor>
+HWY_INLINE void MakeScalesBy(DFor df, ScaleType type, const Ranges& ranges, int64_t count,
+                             float* scales, float* inverses) {
+  const hn::RebindToUnsigned<DFor> du;
+  using V = hn::Vec<decltype(du)>;
   constexpr bool kNearest = As::kRounding == Rounding::kNearest;
   constexpr bool kSigned = As::kFormat == Format::kInt4 && kNearest;
   const int dropped = DroppedScaleBits(type);
   const uint32_t mask = (1u << dropped) - 1u;
-  const VF top = hn::Set(df, TopLevel(As::Spec(type)));
-  for (int64_t b = 0; b < count; b += kLanes) {
-    const VU positive = hn::Load(du, ranges.positive + b);
-    const VU negative = hn::Load(du, ranges.negative + b);
-    const VU magnitude = hn::Max(positive, negative);
-    VU bits = hn::BitCast(du, hn::Div(hn::BitCast(df, magnitude), top));
-    const VU odd = hn::And(hn::ShiftRightSame(bits, dropped), hn::Set(du, 1));
-    const VU rounding = kNearest ? hn::Add(odd, hn::Set(du, mask >> 1)) : hn::Set(du, mask);
+  const auto top = hn::Set(df, TopLevel(As::Spec(type)));
+  for (int64_t b = 0; b < count; b += static_cast<int64_t>(hn::MaxLanes(df))) {
+    const V positive = hn::Load(du, ranges.positive + b);
+    const V negative = hn::Load(du, ranges.negative + b);
+    const V magnitude = hn::Max(positive, negative);
+    V bits = hn::BitCast(du, hn::Div(hn::BitCast(df, magnitude), top));
+    const V odd = hn::And(hn::ShiftRightSame(bits, dropped), hn::Set(du, 1));
+    const V rounding = kNearest ? hn::Add(odd, hn::Set(du, mask >> 1)) : hn::Set(du, mask);
     bits = hn::AndNot(hn::Set(du, mask), hn::Add(bits, rounding));
     const auto overflows = hn::Gt(hn::Mul(hn::BitCast(df, bits), top), hn::Set(df, kLargestF32));
     bits = hn::Sub(bits, hn::IfThenElseZero(hn::RebindMask(du, overflows), hn::Set(du, mask + 1)));
     const auto usable = hn::Ge(hn::BitCast(df, bits), hn::Set(df, kMinScale));
-    VU sign = hn::Zero(du);
+    V sign = hn::Zero(du);
     if constexpr (kSigned) {
       sign = hn::IfThenZeroElse(hn::Gt(negative, positive), hn::Set(du, 0x80000000u));
     }
-    const VF scale = hn::IfThenElseZero(usable, hn::BitCast(df, hn::Or(bits, sign)));
-    const VF inverse = hn::IfThenElseZero(usable, hn::Div(hn::Set(df, 1.0f), scale));
+    const auto scale = hn::IfThenElseZero(usable, hn::BitCast(df, hn::Or(bits, sign)));
+    const auto inverse = hn::IfThenElseZero(usable, hn::Div(hn::Set(df, 1.0f), scale));
     const auto finite = hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, kInfinityBits)));
     hn::Store(hn::IfThenElse(finite, scale, hn::BitCast(df, hn::Set(du, kScaleNaNBits))), df,
               scales + b);
@@ -129,15 +141,20 @@ HWY_INLINE void MakeScales(ScaleType type, const Ranges& ranges, int64_t count, 
   }
 }
 
-HWY_INLINE void StoreScales(ScaleType type, const float* scales, int64_t count, std::byte* out,
-                            int64_t first) {
+template <class As>
+HWY_INLINE void MakeScales(ScaleType type, const Ranges& ranges, int64_t count, float* scales,
+                           float* inverses) {
+  return count <= 4 ? MakeScalesBy<As>(hn::Full128<float>(), type, ranges, count, scales, inverses)
+                    : MakeScalesBy<As>(DF(), type, ranges, count, scales, inverses);
+}
+
+HWY_INLINE void StoreScale(ScaleType type, float scale, std::byte* scales, int64_t block) {
   if (type == ScaleType::kF32) {
-    std::memcpy(out + first * 4, scales, static_cast<size_t>(count) * 4);
+    std::memcpy(scales + block * 4, &scale, 4);
     return;
   }
-  uint16_t halves[kMaxBatch];
-  for (int64_t b = 0; b < count; ++b) halves[b] = BF16Scale(scales[b]);
-  std::memcpy(out + first * 2, halves, static_cast<size_t>(count) * 2);
+  const uint16_t half = BF16Scale(scale);
+  std::memcpy(scales + block * 2, &half, 2);
 }
 
 }  // namespace zpp::HWY_NAMESPACE

@@ -20,12 +20,12 @@ HWY_INLINE Group Add(const Group& a, const Group& b) {
   return sum;
 }
 
-template <bool kStream, class T>
+template <class T>
 HWY_INLINE void StoreQuotient(T type, Group sum, VF divisor, bool divide, std::byte* p) {
   if (divide) {
     for (int64_t j = 0; j < kVecs; ++j) sum.v[j] = hn::Div(sum.v[j], divisor);
   }
-  StoreGroup<kStream, true>(type, sum, p);
+  StoreGroup<false, true>(type, sum, p);
 }
 
 // One element of any operand, for tails.
@@ -55,7 +55,7 @@ HWY_INLINE void SumTail(T type, std::span<const SumOperand> in, float divisor, i
 }
 
 // All operands plain, of one type.
-template <class In, class Out, bool kStream>
+template <class In, class Out>
 void SumPlain(std::span<const SumOperand> in, float divisor, Vec out) {
   const bool divide = divisor != 1;
   const VF by = hn::Set(DF(), divisor);
@@ -67,7 +67,7 @@ void SumPlain(std::span<const SumOperand> in, float divisor, Vec out) {
     for (size_t k = 1; k < in.size(); ++k) {
       sum = Add(sum, PlainValues::Load(In(), in[k].payload.codes + at));
     }
-    StoreQuotient<kStream>(Out(), sum, by, divide, data + i * Out::kBytes);
+    StoreQuotient(Out(), sum, by, divide, data + i * Out::kBytes);
   }
   SumTail(Out(), in, divisor, i, out.elems, data);
 }
@@ -98,7 +98,7 @@ void SumEncoded(std::span<const SumOperand> in, float divisor, Vec out) {
       for (size_t k = 1; k < in.size(); ++k) {
         sum = Add(sum, values[k].At(in[k].payload.codes + byte));
       }
-      StoreQuotient<false>(Out(), sum, by, divide, data + i * Out::kBytes);
+      StoreQuotient(Out(), sum, by, divide, data + i * Out::kBytes);
     }
   }
   SumTail(Out(), in, divisor, i, out.elems, data);
@@ -150,7 +150,7 @@ void SumMixed(std::span<const SumOperand> in, float divisor, Vec out) {
     for (int64_t i = 0; i < elems; i += kGroup) {
       Group group;
       for (int64_t j = 0; j < kVecs; ++j) group.v[j] = hn::Load(DF(), sums + i + j * kLanes);
-      StoreQuotient<false>(Out(), group, by, divisor != 1, data + (at + i) * Out::kBytes);
+      StoreQuotient(Out(), group, by, divisor != 1, data + (at + i) * Out::kBytes);
     }
   }
   SumTail(Out(), in, divisor, whole, out.elems, data);
@@ -167,31 +167,24 @@ HWY_INLINE bool Uniform(std::span<const SumOperand> in) {
 }
 
 template <class Out>
-void SumInto(std::span<const SumOperand> in, float divisor, Vec out, bool stream) {
+void SumInto(std::span<const SumOperand> in, float divisor, Vec out) {
   const QuantSpec& spec = in[0].spec;
   if (!Uniform(in)) return SumMixed<Out>(in, divisor, out);
   if (spec.compressed()) {
     return WithValues(spec.format,
                       [&](auto values) { SumEncoded<decltype(values), Out>(in, divisor, out); });
   }
-  const bool aligned = reinterpret_cast<uintptr_t>(out.data) % (kLanes * 4) == 0;
-  const bool streams = stream && aligned && out.dtype != DType::kF16;
-  WithType(spec.plain, [&](auto type) {
-    using In = decltype(type);
-    return streams ? SumPlain<In, Out, true>(in, divisor, out)
-                   : SumPlain<In, Out, false>(in, divisor, out);
-  });
-  if (streams) hwy::FlushStream();
+  WithType(spec.plain, [&](auto type) { SumPlain<decltype(type), Out>(in, divisor, out); });
 }
 
-void SumVectors(std::span<const SumOperand> in, float divisor, Vec out, bool stream) {
-  WithType(out.dtype, [&](auto type) { SumInto<decltype(type)>(in, divisor, out, stream); });
+void SumVectors(std::span<const SumOperand> in, float divisor, Vec out) {
+  WithType(out.dtype, [&](auto type) { SumInto<decltype(type)>(in, divisor, out); });
 }
 
 void ConvertVector(ConstVec in, Vec out) {
   const SumOperand operand{QuantSpec::None(in.dtype),
                            {nullptr, static_cast<const std::byte*>(in.data)}};
-  SumVectors({&operand, 1}, 1.0f, out, false);
+  SumVectors({&operand, 1}, 1.0f, out);
 }
 
 }  // namespace zpp::HWY_NAMESPACE

@@ -80,57 +80,97 @@ TEST(CodecKernels, NoiseFarIntoAVectorIsTheSame) {
   }
 }
 
-TEST(CodecKernels, StreamedSumsWriteTheSameBytes) {
-  for (DType from : kDTypes) {
-    for (int64_t elems : Lengths(128)) {
-      const QuantSpec spec = QuantSpec::None(from);
-      const auto a = EncodeF32(spec, Make(Pattern::kNonfinite, elems, 1, from));
-      const auto b = EncodeF32(spec, Make(Pattern::kNormal, elems, 2, from));
-      const SumOperand operands[] = {{spec, {nullptr, a.data()}}, {spec, {nullptr, b.data()}}};
-      for (DType to : kDTypes) {
-        const size_t out_bytes = static_cast<size_t>(elems * SizeOf(to));
-        for (size_t count : {1, 2}) {
-          const std::span<const SumOperand> in(operands, count);
-          for (const CodecKernels* kernels : AllKernels()) {
-            Guarded expected(out_bytes, 0);
-            kernels->sum(in, 3.0f, expected.out(to), false);
-            for (size_t misaligned : {0, 2, 16, 32, 60}) {
-              Guarded out(out_bytes, misaligned);
-              kernels->sum(in, 3.0f, out.out(to), true);
-              ASSERT_TRUE(out.intact() && out.copy() == expected.copy())
-                  << kernels->name << " " << DTypeName(from) << " to " << DTypeName(to)
-                  << " n=" << elems << " off=" << misaligned;
-            }
+TEST(CodecKernels, StreamedEncodeWritesTheSameBytes) {
+  constexpr int32_t kBlocks[] = {32, 128, 2048};
+  const NoiseKey noise{.seed = 7, .step = 3, .first_elem = 500};
+  for (const QuantSpec& spec : AllSpecs(kBlocks)) {
+    for (int64_t elems : Lengths(spec.block_elems)) {
+      const std::vector<float> x = Make(Pattern::kHuge, elems, 3);
+      const PayloadLayout layout = LayoutOf(spec, elems);
+      const size_t codes_bytes = static_cast<size_t>(layout.codes_bytes);
+      for (const CodecKernels* kernels : AllKernels()) {
+        std::vector<std::byte> codes[2];
+        std::vector<std::byte> scales[2];
+        for (size_t misaligned : {0, 1, 2, 16, 32, 60}) {
+          for (bool stream : {false, true}) {
+            Guarded out(codes_bytes, misaligned);
+            scales[stream].assign(static_cast<size_t>(layout.scales_bytes), std::byte{0});
+            kernels->encode(spec, {DType::kF32, x.data(), elems},
+                            {scales[stream].data(), out.data()}, noise, stream);
+            ASSERT_TRUE(out.intact()) << kernels->name << " " << ToString(spec) << " n=" << elems;
+            codes[stream] = out.copy();
           }
+          ASSERT_TRUE(codes[0] == codes[1] && scales[0] == scales[1])
+              << kernels->name << " " << ToString(spec) << " n=" << elems << " off=" << misaligned;
         }
       }
     }
   }
 }
 
-// The hint reaches the kernels through the public calls, from one element on.
-TEST(CodecKernels, StoreHintChangesNoByte) {
-  const QuantSpec spec = QuantSpec::Int8();
-  for (int64_t elems : {1, 255, 256, 5000}) {
-    const std::vector<std::byte> payload = EncodeF32(spec, Make(Pattern::kNormal, elems, 7));
-    const Operand operands[] = {{spec, payload}, {spec, payload}};
-    std::vector<std::byte> values[2], sums[2];
-    for (StoreHint stores : {StoreHint::kAuto, StoreHint::kStream}) {
-      const size_t i = static_cast<size_t>(stores);
-      values[i].resize(static_cast<size_t>(elems) * 4);
-      sums[i].resize(static_cast<size_t>(elems) * 4);
-      ASSERT_TRUE(Decode(spec, payload, {DType::kF32, values[i].data(), elems}, stores).ok());
-      const ReduceArgs args{.in = operands,
-                            .elems = elems,
-                            .divisor = 2,
-                            .out_spec = QuantSpec::None(),
-                            .noise = {},
-                            .stores = stores};
-      ASSERT_TRUE(ReduceRecode(args, sums[i]).ok());
+// Vectors from memory are encoded in short batches; their bytes are those of the scalar codec.
+TEST(CodecKernels, LargeVectorsAreEncodedToTheSameBytes) {
+  constexpr int64_t kElems = (int64_t{1} << 18) + 1000;  // 1 MiB of fp32 and a tail
+  constexpr int32_t kBlocks[] = {32, 128, 1024, 2048};
+  const std::vector<float> x = Make(Pattern::kNonfinite, kElems, 11);
+  for (const QuantSpec& spec : AllSpecs(kBlocks)) {
+    if (spec.rounding == Rounding::kStochastic && spec.block_elems != 128) continue;
+    std::vector<std::byte> expected;
+    {
+      const WithTarget scalar("scalar");
+      expected = EncodeF32(spec, x);
     }
-    EXPECT_EQ(values[0], values[1]) << elems;
-    EXPECT_EQ(sums[0], sums[1]) << elems;
-    EXPECT_EQ(values[0], sums[0]) << "the mean of two equal operands, " << elems;
+    for (std::string_view target : CodecTargets()) {
+      const WithTarget use(target);
+      ASSERT_TRUE(EncodeF32(spec, x) == expected) << target << " " << ToString(spec);
+    }
+  }
+}
+
+TEST(CodecKernels, StreamCopiesEveryLengthToEveryPlace) {
+  std::vector<std::byte> from(300);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
+  for (const CodecKernels* kernels : AllKernels()) {
+    for (size_t bytes : {0, 1, 15, 63, 64, 65, 127, 128, 200, 299}) {
+      for (size_t misaligned = 0; misaligned < 64; ++misaligned) {
+        Guarded out(bytes, misaligned);
+        kernels->stream(from.data() + 1, static_cast<int64_t>(bytes), out.data());
+        ASSERT_TRUE(out.intact()) << kernels->name << " " << bytes << " off=" << misaligned;
+        ASSERT_TRUE(std::equal(from.begin() + 1, from.begin() + 1 + static_cast<int64_t>(bytes),
+                               out.copy().begin()))
+            << kernels->name << " " << bytes << " off=" << misaligned;
+      }
+    }
+  }
+}
+
+// The hint reaches the kernels through the public calls, from one element on, whatever is decoded
+// or summed into whichever type.
+TEST(CodecKernels, StoreHintChangesNoByte) {
+  const QuantSpec int8 = QuantSpec::Int8(), int4 = QuantSpec::Int4(Code::kSqrt), plain;
+  for (int64_t elems : {1, 255, 256, 5000}) {
+    const std::vector<float> x = Make(Pattern::kNormal, elems, 7);
+    const auto a = EncodeF32(int8, x), b = EncodeF32(int4, x), c = EncodeF32(plain, x);
+    const std::vector<std::vector<Operand>> sums = {{{int8, a}, {int8, a}},
+                                                    {{int4, b}},
+                                                    {{int8, a}, {int4, b}, {plain, c}},
+                                                    {{plain, c}, {plain, c}}};
+    for (const std::vector<Operand>& operands : sums) {
+      for (DType to : kDTypes) {
+        ReduceArgs args{.in = operands,
+                        .elems = elems,
+                        .divisor = static_cast<float>(operands.size()),
+                        .out_spec = QuantSpec::None(to),
+                        .noise = {}};
+        const size_t bytes = static_cast<size_t>(elems * SizeOf(to));
+        Guarded expected(bytes, 0), out(bytes, 2);
+        ASSERT_TRUE(ReduceRecode(args, expected.span()).ok());
+        args.stores = StoreHint::kStream;
+        ASSERT_TRUE(ReduceRecode(args, out.span()).ok());
+        EXPECT_TRUE(out.intact() && out.copy() == expected.copy())
+            << elems << " " << operands.size() << " to " << DTypeName(to);
+      }
+    }
   }
 }
 
