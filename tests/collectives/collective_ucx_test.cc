@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/collectives/collective_cases.h"
+#include "tests/collectives/feedback_cases.h"
 #include "tests/collectives/process_world.h"
 #include "tests/collectives/split_cases.h"
 #include "tests/harness/ranks.h"
@@ -67,21 +68,38 @@ TEST(CollectivesOverUcx, TwoNodes) {
   RunOver(*Topology::Nodes(sizes));
 }
 
-// Bit for bit what threads get.
-TEST(CollectivesOverUcx, SplitInThreeWays) {
-  const Topology topology = MegatronTopology();
-  const auto outcomes = RunProcesses(8, 100, [&](int rank) -> Result<std::string> {
+// Every rank gets, bit for bit, what it gets over threads.
+void CompareWithThreads(const Topology& topology, const CommBody& body) {
+  const auto outcomes = RunProcesses(topology.world(), 100, [&](int rank) -> Result<std::string> {
     ZPP_ASSIGN_OR_RETURN(UcxRank ucx, MakeUcxRank(rank, topology));
     ZPP_ASSIGN_OR_RETURN(auto comm,
                          Communicator::Create(std::move(ucx.transport), ucx.control, topology, {}));
-    ZPP_ASSIGN_OR_RETURN(const std::string digests, RunMegatron(*comm));
+    ZPP_ASSIGN_OR_RETURN(const std::string digests, body(*comm));
     ZPP_RETURN_IF_ERROR(comm->Shutdown(Deadline::In(20)));
     return digests;
   });
   ASSERT_TRUE(AllOk(outcomes));
-  const auto threads = RunWorld({.topology = topology}, RunMegatron);
+  const auto threads = RunWorld({.topology = topology}, body);
   ASSERT_TRUE(threads.ok()) << threads.status().message();
-  for (size_t r = 0; r < 8; ++r) EXPECT_EQ(outcomes[r].value, (*threads)[r]);
+  for (size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r].value, (*threads)[r]);
+}
+
+TEST(CollectivesOverUcx, SplitInThreeWays) { CompareWithThreads(MegatronTopology(), RunMegatron); }
+
+TEST(CollectivesOverUcx, ErrorFeedback) {
+  const std::vector<int> three = {2, 1, 1};
+  CompareWithThreads(*Topology::Nodes(three), [](Communicator& comm) -> Result<std::string> {
+    std::string digests;
+    for (auto kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce}) {
+      for (ResidualType type : {ResidualType::kBF16, ResidualType::kInt8}) {
+        ZPP_ASSIGN_OR_RETURN(
+            const FeedbackRun run,
+            RunFeedback(comm, {.kind = kind, .type = type, .elems = 1 << 20, .steps = 3}));
+        digests += DigestOf(run);
+      }
+    }
+    return digests;
+  });
 }
 
 }  // namespace
