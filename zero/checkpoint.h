@@ -25,8 +25,8 @@ namespace zpp {
 
 // A run of elements of a named global tensor, flattened, that this rank owns. `data` is borrowed.
 struct StatePiece {
-  std::string name;            // UTF-8, not empty; '/' and spaces are fine
-  std::vector<int64_t> shape;  // of the whole tensor; {} is one element
+  std::string name = {};            // UTF-8, not empty; '/' and spaces are fine
+  std::vector<int64_t> shape = {};  // of the whole tensor; {} is one element
   int64_t first_elem = 0;
   DType dtype = DType::kF32;
   const void* data = nullptr;
@@ -38,9 +38,9 @@ struct StatePiece {
 // What belongs to all ranks. Rank 0's is saved; step and fingerprint must be equal on all.
 struct CheckpointMeta {
   int64_t step = 0;
-  std::string model_fingerprint;  // see ModelFingerprint()
-  nlohmann::json state;           // the caller's: scaler, counters, topology, config
-  std::string user;               // opaque bytes: data position, random state
+  std::string model_fingerprint = {};  // see ModelFingerprint()
+  nlohmann::json state = {};           // the caller's: scaler, counters, topology, config
+  std::string user = {};               // opaque bytes: data position, random state
 };
 
 struct SaveOptions {

@@ -43,7 +43,9 @@ Status CheckText(const CheckpointMeta& meta, const Json& pieces) {
   manifest.meta = meta;
   manifest.shards.push_back({.file = "none"});
   ZPP_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest));
-  return ParseManifest(text).status();
+  const auto read_back = ParseManifest(text);
+  if (read_back.ok()) return {};
+  return InvalidArgument("the state or a text cannot be saved: " + read_back.status().message());
 }
 
 Status CheckOwn(const CheckpointMeta& meta, std::span<const StatePiece> pieces,

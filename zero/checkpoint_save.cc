@@ -84,7 +84,9 @@ Status SaveCheckpoint(Communicator& comm, const std::string& dir, const Checkpoi
 
   std::optional<internal::SaveFolder> folder;
   Status begun;
-  if (team.leads()) {
+  if (options.keep_last < 0) {
+    begun = InvalidArgument("keep_last is " + std::to_string(options.keep_last));
+  } else if (team.leads()) {
     auto made = internal::SaveFolder::Begin(dir, meta.step, manifest.id);
     begun = made.status();
     if (made.ok()) folder.emplace(*std::move(made));
