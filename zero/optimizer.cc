@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "zero/internal/optimizer_kernels.h"
@@ -15,7 +17,9 @@ constexpr int64_t kTile_elems = 1024;
 constexpr uintptr_t kStream_bytes = 64;
 
 std::string Named(const char* name, double value) {
-  return std::string(name) + " is " + std::to_string(value);
+  std::ostringstream text;
+  text << name << " is " << value;
+  return text.str();
 }
 
 Status CheckAtLeastZero(const char* name, double value) {
@@ -28,20 +32,21 @@ Status CheckBelowOne(const char* name, double value) {
   return InvalidArgument(Named(name, value) + "; it must lie in [0, 1)");
 }
 
-Status CheckLength(const char* name, size_t elems, size_t expected) {
+Status CheckLength(const char* name, int64_t elems, int64_t expected) {
   if (elems == expected) return {};
   return InvalidArgument(std::string(name) + " has " + std::to_string(elems) +
                          " elements and the master weights " + std::to_string(expected));
 }
 
-Status CheckCall(int64_t step, size_t master, size_t grad, const Vec& weights) {
+Status CheckCall(int64_t step, int64_t master, int64_t grad, const Vec& weights) {
   if (step < 1) {
     return InvalidArgument("optimizer step " + std::to_string(step) + "; steps count from 1");
   }
   ZPP_RETURN_IF_ERROR(CheckLength("the gradient", grad, master));
   if (weights.elems == 0) return {};
   if (!IsFloat(weights.dtype)) return InvalidArgument("weights_out must be fp32, fp16 or bf16");
-  return CheckLength("weights_out", static_cast<size_t>(weights.elems), master);
+  if (weights.data == nullptr) return InvalidArgument("weights_out has no data");
+  return CheckLength("weights_out", weights.elems, master);
 }
 
 // By squaring: the same bits whatever the machine's pow().
@@ -148,11 +153,11 @@ Status Validate(const SgdConfig& config) {
 }
 
 Status AdamStep(const AdamConfig& config, int64_t step, float grad_scale, const AdamRange& range) {
-  const size_t elems = range.master.size();
+  const int64_t elems = std::ssize(range.master);
   ZPP_RETURN_IF_ERROR(Validate(config));
-  ZPP_RETURN_IF_ERROR(CheckCall(step, elems, range.grad.size(), range.weights_out));
-  ZPP_RETURN_IF_ERROR(CheckLength("m", range.m.size(), elems));
-  ZPP_RETURN_IF_ERROR(CheckLength("v", range.v.size(), elems));
+  ZPP_RETURN_IF_ERROR(CheckCall(step, elems, std::ssize(range.grad), range.weights_out));
+  ZPP_RETURN_IF_ERROR(CheckLength("m", std::ssize(range.m), elems));
+  ZPP_RETURN_IF_ERROR(CheckLength("v", std::ssize(range.v), elems));
   const AdamScalars scalars = ScalarsAt(config, step, grad_scale);
   const OptimizerKernels& kernels = DefaultOptimizerKernels();
   return ForEachTile(range.master, range.weights_out, range.stores, [&](int64_t at, int64_t count) {
@@ -166,11 +171,12 @@ Status AdamStep(const AdamConfig& config, int64_t step, float grad_scale, const 
 }
 
 Status SgdStep(const SgdConfig& config, int64_t step, float grad_scale, const SgdRange& range) {
-  const size_t elems = range.master.size();
+  const int64_t elems = std::ssize(range.master);
   ZPP_RETURN_IF_ERROR(Validate(config));
-  ZPP_RETURN_IF_ERROR(CheckCall(step, elems, range.grad.size(), range.weights_out));
+  ZPP_RETURN_IF_ERROR(CheckCall(step, elems, std::ssize(range.grad), range.weights_out));
   const bool has_momentum = config.momentum != 0;
-  ZPP_RETURN_IF_ERROR(CheckLength("momentum", range.momentum.size(), has_momentum ? elems : 0));
+  ZPP_RETURN_IF_ERROR(
+      CheckLength("momentum", std::ssize(range.momentum), has_momentum ? elems : 0));
   const SgdScalars scalars = ScalarsAt(config, step, grad_scale);
   const OptimizerKernels& kernels = DefaultOptimizerKernels();
   return ForEachTile(range.master, range.weights_out, range.stores, [&](int64_t at, int64_t count) {
