@@ -115,13 +115,7 @@ Status ZeroEngine::Impl::CreateParts(const EngineOptions& options) {
   ZPP_ASSIGN_OR_RETURN(gatherer_, internal::UnitGatherer::Create(&context_, &*owned_));
   ZPP_ASSIGN_OR_RETURN(reducer_, internal::GradientReducer::Create(&context_));
   if (config.fp16.enabled) {
-    ZPP_ASSIGN_OR_RETURN(
-        scaler_, LossScaler::Create({.loss_scale = config.fp16.loss_scale,
-                                     .initial_scale_power = config.fp16.initial_scale_power,
-                                     .loss_scale_window = config.fp16.loss_scale_window,
-                                     .hysteresis = config.fp16.hysteresis,
-                                     .consecutive_hysteresis = config.fp16.consecutive_hysteresis,
-                                     .min_loss_scale = config.fp16.min_loss_scale}));
+    ZPP_ASSIGN_OR_RETURN(scaler_, LossScaler::Create(config.fp16));
   }
   ZPP_ASSIGN_OR_RETURN(bits_, BitControl::Create(context_.num_buckets(),
                                                  {.min_bits = config.zero_pp.quant_bits,
