@@ -10,8 +10,11 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Null for a fingerprint that somebody else made up.
 Json Parse(const std::string& fingerprint) {
-  return Json::parse(fingerprint, nullptr, /*allow_exceptions=*/false);
+  const auto limit = static_cast<size_t>(internal::kMaxManifestBytes);
+  auto json = ParseStrictJson(fingerprint, {.max_bytes = limit});
+  return json.ok() && json->is_object() ? *std::move(json) : Json();
 }
 
 // "(3, 4)"; a shape that is none is shown as it stands.
