@@ -129,6 +129,10 @@ void ReadOffload(ConfigSection& zero, OffloadConfig& offload) {
   section.Bool("pin_memory", offload.pin_memory);
   section.Integer("buffer_count", {0, INT32_MAX}, offload.buffer_count);
   section.Bool("fast_init", offload.fast_init);
+  if (offload.buffer_count != OffloadConfig{}.buffer_count) {
+    section.Note("buffer_count", "has no effect here: the states are updated where they lie");
+  }
+  if (offload.fast_init) section.Note("fast_init", "has no effect here: there is no NVMe");
   section.Finish();
 }
 

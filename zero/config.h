@@ -25,7 +25,7 @@ enum class ErrorFeedbackMode : uint8_t { kOff, kSecondHop, kBoth };
 enum class OptimizerType : uint8_t { kAdam, kAdamW, kSgd };
 
 // "zero_pp": compressed communication and its error control. The bits are those of an element: 4
-// and 8 are int4 and int8; 16 is not quantized, and travels as bf16 where the type is fp32.
+// and 8 are int4 and int8, 16 is as it is without compression.
 struct ZeroPpConfig {
   bool enabled = false;
   int quant_bits = 4;                  // gradients across nodes, weight differences of stages 1-2
@@ -40,7 +40,7 @@ struct ZeroPpConfig {
   Rounding rounding = Rounding::kNearest;
   Code gradient_code = Code::kSqrt;       // of int4 gradients; weights are linear
   bool compress_1d = false;               // biases and norms too
-  bool reduce_every_micro_batch = false;  // stage 3: no full-size accumulators, more bytes sent
+  bool reduce_every_micro_batch = false;  // no full-size accumulators, more bytes sent
 
   bool operator==(const ZeroPpConfig&) const = default;
 

@@ -1,5 +1,6 @@
 #include "zero/internal/config_check.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -139,8 +140,10 @@ void CheckZeroPp(ConfigSection& zero_pp, const ZeroConfig& config) {
                    "needs zero_optimization.stage 1, 2 or 3: stage 0 exchanges everything whole "
                    "and as it is");
   }
-  if (pp.reduce_every_micro_batch && config.stage != 3) {
-    zero_pp.Note("reduce_every_micro_batch", "has no effect below stage 3");
+  if (pp.reduce_every_micro_batch && config.stage == 0) {
+    zero_pp.Refuse("reduce_every_micro_batch",
+                   "needs zero_optimization.stage 1, 2 or 3: in stage 0 every rank keeps all "
+                   "gradients anyway");
   }
   NoteCosts(zero_pp, config);
 }

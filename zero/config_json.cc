@@ -92,7 +92,7 @@ Json ZeroPpJson(const ZeroPpConfig& pp) {
 
 // `bits` of 16: not quantized.
 QuantSpec Spec(const ZeroPpConfig& config, int bits, Code int4_code) {
-  if (bits == 16) return QuantSpec::None(DType::kBF16);
+  if (bits == 16) return QuantSpec::None();
   QuantSpec spec = bits == 4 ? QuantSpec::Int4(int4_code) : QuantSpec::Int8();
   if (config.block_size > 0) spec.block_elems = config.block_size;
   spec.rounding = config.rounding;

@@ -72,7 +72,8 @@ Result<OwnedState> OwnedState::Create(const EngineContext& context) {
       part.weights = {kind.compute, weights, elems};
       weights += bytes;
     } else if (kind.unit >= 0) {
-      part.weights = VecOf(part.master);
+      // The master, which is fp32 then; or nothing, in the slab's type, where the shard is empty.
+      part.weights = {kind.compute, part.master.data(), elems};
     }
     state.parts_.push_back(part);
   }
