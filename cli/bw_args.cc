@@ -6,11 +6,13 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "cli/data_file.h"
-#include "cli/json_file.h"
 #include "cli/parse.h"
 #include "collectives/communicator.h"
+#include "common/env.h"
+#include "common/strict_json.h"
 
 namespace zpp::cli {
 namespace {
@@ -58,31 +60,46 @@ Result<QuantSpec> ResolveEncoding(const char* flag, const std::string& text, con
   if (!spec.compressed()) return spec;
   // Gradients are sent with the sqrt code unless the text or --code says otherwise.
   if (spec.format == Format::kInt4 && text == "int4" && args.reduces()) spec.code = Code::kSqrt;
-  const Status valid = ApplySpecFlags(flags, &spec);
-  if (!valid.ok()) return InvalidArgument(std::string(flag) + ": " + valid.message());
-  return spec;
+  return WithSpecFlags(flags, spec);
+}
+
+// The first flag about compression, for collectives that have none.
+Status RefuseEncodings(const BwFlags& flags, CollectiveKind kind) {
+  const std::pair<const char*, bool> given[] = {
+      {"--intra", !flags.intra.empty()},       {"--inter", !flags.inter.empty()},
+      {"--block", flags.block.has_value()},    {"--code", !flags.code.empty()},
+      {"--rounding", !flags.rounding.empty()},
+  };
+  for (const auto& [flag, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidArgument(std::string(CollectiveName(kind)) + " is never compressed: " + flag +
+                           " does not apply to it");
+  }
+  return {};
 }
 
 Status ResolvePolicy(const BwFlags& flags, BwArgs* args) {
+  ZPP_RETURN_IF_ERROR(CheckSpecFlags(flags));
+  args->policy.flat = flags.flat;
   const bool compresses = args->reduces() || args->kind == CollectiveKind::kAllGather;
-  if (!compresses) {
-    if (!flags.intra.empty() || !flags.inter.empty()) {
-      return InvalidArgument(std::string(CollectiveName(args->kind)) +
-                             " is never compressed: --intra and --inter do not apply to it");
-    }
-    return {};
-  }
+  if (!compresses) return RefuseEncodings(flags, args->kind);
   const std::string intra = flags.intra.empty() ? "int8" : flags.intra;
   const std::string inter = flags.inter.empty() ? (args->reduces() ? "int4" : "int8") : flags.inter;
   ZPP_ASSIGN_OR_RETURN(args->policy.intra, ResolveEncoding("--intra", intra, flags, *args));
   ZPP_ASSIGN_OR_RETURN(args->policy.inter, ResolveEncoding("--inter", inter, flags, *args));
   args->policy.min_compress_bytes = 0;  // what was asked for is what is measured
-  args->policy.flat = flags.flat;
   return {};
 }
 
-Status ResolveRanks(const BwFlags& flags, bool launched, BwArgs* args) {
-  if (flags.ranks || !launched) args->ranks = flags.ranks.value_or(kDefaultRanks);
+// Without --nodes two are declared, unless the environment declares some.
+int NodesFor(const BwFlags& flags, int ranks) {
+  if (flags.nodes) return *flags.nodes;
+  const bool declared = EnvIsSet(EnvVar::kLocalSize) || EnvIsSet(EnvVar::kTopologyFile);
+  return declared ? 0 : std::min(2, ranks);
+}
+
+Status ResolveRanks(const BwFlags& flags, const LaunchEnv* launched, BwArgs* args) {
+  if (flags.ranks || launched == nullptr) args->ranks = flags.ranks.value_or(kDefaultRanks);
   if (flags.ranks && (*flags.ranks < 1 || *flags.ranks > kMaxLocalRanks)) {
     return InvalidArgument("--ranks must be from 1 to " + std::to_string(kMaxLocalRanks) +
                            ", not " + std::to_string(*flags.ranks));
@@ -90,76 +107,83 @@ Status ResolveRanks(const BwFlags& flags, bool launched, BwArgs* args) {
   if (flags.nodes && *flags.nodes < 1) {
     return InvalidArgument("--nodes must be at least 1, not " + std::to_string(*flags.nodes));
   }
-  args->nodes = flags.nodes.value_or(args->ranks > 0 ? std::min(2, args->ranks) : 0);
-  if (args->ranks > 0 && args->nodes > args->ranks) {
+  args->nodes = NodesFor(flags, args->ranks);
+  const int world = args->ranks > 0 ? args->ranks : launched->world;
+  args->ranks_here = args->ranks > 0 ? args->ranks : launched->local_size.value_or(1);
+  if (args->nodes > world) {
     return InvalidArgument("--nodes " + std::to_string(args->nodes) +
-                           " leaves a node empty: there are only " + std::to_string(args->ranks) +
+                           " leaves a node empty: there are only " + std::to_string(world) +
                            " ranks");
   }
   return {};
 }
 
-Status ResolveTimes(const BwFlags& flags, BwArgs* args) {
-  ZPP_RETURN_IF_ERROR(CheckRange("-n", flags.iters, 1, 1e6));
-  ZPP_RETURN_IF_ERROR(CheckRange("-w", flags.warmup, 0, 1e6));
-  ZPP_RETURN_IF_ERROR(CheckRange("--timeout", flags.timeout_s, 0.1, 86400));
-  if (flags.seconds) ZPP_RETURN_IF_ERROR(CheckRange("-D", *flags.seconds, 0.01, 86400));
-  if (flags.inter_gbits) {
-    ZPP_RETURN_IF_ERROR(CheckRange("--inter-gbits", *flags.inter_gbits, 1e-3, 1e5));
-  }
-  if (flags.link_gbits) {
-    ZPP_RETURN_IF_ERROR(CheckRange("--link-gbits", *flags.link_gbits, 1e-3, 1e5));
-  }
-  ZPP_RETURN_IF_ERROR(CheckRange("--threads", flags.threads, 1, kMaxCodecThreads));
-  args->iters = flags.iters;
-  args->warmup = flags.warmup;
-  args->seconds = flags.seconds.value_or(0);
-  args->timeout_s = flags.timeout_s;
-  args->inter_gbits = flags.inter_gbits.value_or(0);
-  args->link_gbits = flags.link_gbits.value_or(args->inter_gbits);
-  args->threads = flags.threads;
-  return {};
+// A number that may not have been given.
+Status CheckGiven(const char* flag, const std::optional<double>& value, double low, double high) {
+  return value ? CheckRange(flag, *value, low, high) : Status();
 }
 
-// Without a word about sizes, a file is sent as it is. A file that cannot be read is found here,
-// once.
-Result<std::vector<int64_t>> SizesAndData(const BwFlags& flags, DType dtype) {
-  ZPP_ASSIGN_OR_RETURN(std::vector<int64_t> sizes, ResolveSizes(flags));
-  if (flags.data.empty()) return sizes;
-  ZPP_ASSIGN_OR_RETURN(const DataFile file, DataFile::Open(flags.data, dtype));
-  const bool asked = !flags.min_size.empty() || !flags.max_size.empty() || flags.factor ||
-                     !flags.one_size.empty() || flags.all_sizes;
-  if (!asked) sizes = {file.elems() * SizeOf(dtype)};
-  return sizes;
+Status ResolveNumbers(const BwFlags& flags, BwArgs* args) {
+  ZPP_RETURN_IF_ERROR(CheckRange("-n", flags.iters, 1, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckRange("-w", flags.warmup, 0, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckGiven("--timeout", flags.timeout_s, 0.1, 86400));
+  ZPP_RETURN_IF_ERROR(CheckGiven("-D", flags.seconds, 0.01, 86400));
+  ZPP_RETURN_IF_ERROR(CheckGiven("--inter-gbits", flags.inter_gbits, 1e-3, 1e5));
+  ZPP_RETURN_IF_ERROR(CheckGiven("--link-gbits", flags.link_gbits, 1e-3, 1e5));
+  ZPP_RETURN_IF_ERROR(CheckGiven("--threads", flags.threads, 1, kMaxCodecThreads));
+  args->seconds = flags.seconds.value_or(0);
+  args->timeout_s = flags.timeout_s.value_or(args->timeout_s);
+  args->inter_gbits = flags.inter_gbits.value_or(0);
+  args->link_gbits = flags.link_gbits.value_or(args->inter_gbits);
+  args->threads = flags.threads.value_or(args->threads);
+  if (flags.chunk.empty()) return {};
+  ZPP_ASSIGN_OR_RETURN(args->chunk_bytes, ParseSize("--chunk", flags.chunk));
+  return {};
 }
 
 // Input, output and, per rank, about as much again on the wire.
 Status CheckMemory(const BwArgs& args) {
   const double physical =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const double wanted =
-      3.0 * static_cast<double>(args.sizes_bytes.back()) * std::max(args.ranks, 1);
+  const double wanted = 3.0 * static_cast<double>(args.sizes_bytes.back()) * args.ranks_here;
   if (wanted <= physical) return {};
   char text[160];
   std::snprintf(
       text, sizeof text,
       "a vector of %.4g GB on %d rank(s) takes about %.4g GB, but this machine has %.4g GB",
-      static_cast<double>(args.sizes_bytes.back()) / 1e9, std::max(args.ranks, 1), wanted / 1e9,
+      static_cast<double>(args.sizes_bytes.back()) / 1e9, args.ranks_here, wanted / 1e9,
       physical / 1e9);
   return InvalidArgument(text);
 }
 
 }  // namespace
 
-Status ApplySpecFlags(const BwFlags& flags, QuantSpec* spec) {
-  if (spec->format == Format::kInt4 && !flags.code.empty()) {
-    ZPP_ASSIGN_OR_RETURN(spec->code, ParseCode(flags.code));
-  }
-  if (!flags.rounding.empty()) {
-    ZPP_ASSIGN_OR_RETURN(spec->rounding, ParseRounding(flags.rounding));
-  }
-  if (flags.block) spec->block_elems = *flags.block;
-  return Validate(*spec);
+Result<DType> ParseFloatType(const std::string& text) {
+  const Result<DType> dtype = ParseDType(text);
+  if (dtype.ok() && IsFloat(*dtype)) return dtype;
+  return InvalidArgument("-d takes fp32, fp16 or bf16, not '" + Printable(text) + "'");
+}
+
+Status CheckSpecFlags(const BwFlags& flags) {
+  if (!flags.code.empty()) ZPP_RETURN_IF_ERROR(ParseCode(flags.code).status());
+  if (!flags.rounding.empty()) ZPP_RETURN_IF_ERROR(ParseRounding(flags.rounding).status());
+  if (!flags.block) return {};
+  QuantSpec spec = QuantSpec::Int8();
+  spec.block_elems = *flags.block;
+  const Status valid = Validate(spec);
+  return valid.ok() ? valid : InvalidArgument("--block: " + valid.message());
+}
+
+QuantSpec WithSpecFlags(const BwFlags& flags, QuantSpec spec) {
+  if (spec.format == Format::kInt4 && !flags.code.empty()) spec.code = *ParseCode(flags.code);
+  if (!flags.rounding.empty()) spec.rounding = *ParseRounding(flags.rounding);
+  if (flags.block) spec.block_elems = *flags.block;
+  return spec;
+}
+
+bool AsksForSizes(const BwFlags& flags) {
+  return !flags.min_size.empty() || !flags.max_size.empty() || flags.factor ||
+         !flags.one_size.empty() || flags.all_sizes;
 }
 
 Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags) {
@@ -197,27 +221,29 @@ Result<std::vector<int64_t>> ResolveSizes(const BwFlags& flags) {
   return sizes;
 }
 
-Result<BwArgs> ResolveBw(const BwFlags& flags, bool launched) {
+Result<BwArgs> ResolveBw(const BwFlags& flags, const LaunchEnv* launched) {
   BwArgs args;
+  static_cast<PlainFlags&>(args) = flags;
   ZPP_ASSIGN_OR_RETURN(args.kind, ParseKind(flags.collective));
   if (flags.all_targets) return InvalidArgument("--all-targets applies to codec only");
-  ZPP_ASSIGN_OR_RETURN(args.dtype, ParseDType(flags.dtype.empty() ? "fp32" : flags.dtype));
-  if (!IsFloat(args.dtype)) return InvalidArgument("-d takes fp32, fp16 or bf16");
+  if (!flags.dtype.empty()) {
+    ZPP_ASSIGN_OR_RETURN(args.dtype, ParseFloatType(flags.dtype));
+  }
   ZPP_ASSIGN_OR_RETURN(args.op, ParseOp(flags.op));
   ZPP_RETURN_IF_ERROR(ResolvePolicy(flags, &args));
   ZPP_RETURN_IF_ERROR(ResolveRanks(flags, launched, &args));
-  ZPP_RETURN_IF_ERROR(ResolveTimes(flags, &args));
-  args.data = flags.data;
-  ZPP_ASSIGN_OR_RETURN(args.sizes_bytes, SizesAndData(flags, args.dtype));
-  ZPP_RETURN_IF_ERROR(CheckMemory(args));
-  if (!flags.chunk.empty()) {
-    ZPP_ASSIGN_OR_RETURN(args.chunk_bytes, ParseSize("--chunk", flags.chunk));
-  }
-  if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(flags.json));
-  args.explain = flags.explain;
-  args.report_gbits = flags.report_gbits;
-  args.json = flags.json;
+  ZPP_RETURN_IF_ERROR(ResolveNumbers(flags, &args));
+  ZPP_ASSIGN_OR_RETURN(args.sizes_bytes, ResolveSizes(flags));
+  args.size_of_data = !args.data.empty() && !AsksForSizes(flags);
   return args;
+}
+
+Status ResolveHere(BwArgs* args) {
+  if (!args->data.empty()) {
+    ZPP_ASSIGN_OR_RETURN(const DataFile file, DataFile::Open(args->data, args->dtype));
+    if (args->size_of_data) args->sizes_bytes = {file.elems() * SizeOf(args->dtype)};
+  }
+  return CheckMemory(*args);
 }
 
 int64_t CountFor(CollectiveKind kind, int64_t size_bytes, DType dtype, int world) {

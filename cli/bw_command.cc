@@ -1,16 +1,18 @@
 #include "cli/bw_command.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/bw_args.h"
-#include "cli/bw_json.h"
 #include "cli/bw_rank.h"
 #include "cli/codec_command.h"
 #include "cli/json_file.h"
 #include "cli/launcher.h"
 #include "collectives/bootstrap/launch_env.h"
+#include "collectives/connect.h"
+#include "common/env.h"
 
 namespace zpp::cli {
 namespace {
@@ -24,20 +26,31 @@ std::vector<std::string> OwnArguments() {
   return args;
 }
 
-int LaunchRanks(const BwArgs& args, const BwFlags& flags) {
+// All that can be wrong is found here, once; only then ranks are started.
+int LaunchRanks(BwArgs args, const BwFlags& flags) {
+  Status status = args.json.empty() ? Status() : CheckJsonPath(args.json);
+  if (status.ok()) status = ResolveHere(&args);
+  if (status.ok()) status = CheckEnvironment(args.ranks, OptionsFor(args));
+  if (!status.ok()) return ReportBadInput(args.json, flags.collective, status);
   LaunchSpec spec;
   spec.ranks = args.ranks;
   spec.args = WithoutRanksFlag(OwnArguments());
-  if (!flags.nodes) spec.args.push_back("--nodes=" + std::to_string(args.nodes));
+  if (!flags.nodes && args.nodes > 0) spec.args.push_back("--nodes=" + std::to_string(args.nodes));
   return Launch(spec);
 }
 
-int ReportBadInput(const Status& status, const BwFlags& flags) {
-  // A reader of standard output is promised JSON, whatever happens.
-  if (flags.json == "-") {
-    static_cast<void>(WriteJson("-", ErrorJson(flags.collective, status.message())));
+// A flag that is given wins: its variable is for when it is not.
+void PreferFlags(const BwFlags& flags) {
+  const std::pair<EnvVar, bool> given[] = {
+      {EnvVar::kTimeout, flags.timeout_s.has_value()},
+      {EnvVar::kThreads, flags.threads.has_value()},
+      {EnvVar::kChunkBytes, !flags.chunk.empty()},
+      {EnvVar::kLocalSize, flags.nodes.has_value()},
+      {EnvVar::kTopologyFile, flags.nodes.has_value()},
+  };
+  for (const auto& [variable, is_given] : given) {
+    if (is_given) unsetenv(std::string(Describe(variable).name).c_str());
   }
-  return Report(status);
 }
 
 // Each of the launcher's ranks would start a job of its own, and all would print.
@@ -49,79 +62,88 @@ Status RanksOfItsOwn(const LaunchEnv& launched) {
 
 int RunBw(const BwFlags& flags) {
   if (flags.collective == "codec") return RunCodec(flags);
+  const auto refuse = [&flags](const Status& why) {
+    return ReportBadInput(flags.json, flags.collective, why);
+  };
+  PreferFlags(flags);
   const Result<LaunchEnv> launched = ReadLaunchEnv();
   const bool alone = launched.status().code() == StatusCode::kNotFound;
-  const Result<BwArgs> args = ResolveBw(flags, !alone);
-  if (!args.ok()) return ReportBadInput(args.status(), flags);
-  if (args->ranks > 0) {
-    if (launched.ok() && launched->world > 1)
-      return ReportBadInput(RanksOfItsOwn(*launched), flags);
-    return LaunchRanks(*args, flags);
-  }
-  if (!launched.ok()) return ReportBadInput(launched.status(), flags);
-  return RunBwRank(*args, launched->rank);
+  if (!launched.ok() && !alone && !flags.ranks) return refuse(launched.status());
+  if (launched.ok() && launched->world > 1 && flags.ranks) return refuse(RanksOfItsOwn(*launched));
+  Result<BwArgs> args = ResolveBw(flags, launched.ok() ? &*launched : nullptr);
+  if (!args.ok()) return refuse(args.status());
+  return args->ranks > 0 ? LaunchRanks(*std::move(args), flags)
+                         : RunBwRank(*std::move(args), launched->rank);
 }
 
+// Adds flags to one group of the help.
+class Group {
+ public:
+  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+  template <typename T>
+  Group& Option(const char* flag, T& value, const char* help) {
+    app_.add_option(flag, value, help)->group(name_);
+    return *this;
+  }
+  Group& Flag(const char* flag, bool& value, const char* help) {
+    app_.add_flag(flag, value, help)->group(name_);
+    return *this;
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
 void AddSizeFlags(CLI::App& app, BwFlags* f) {
-  app.add_option("-b", f->min_size, "smallest vector in bytes, suffixes K M G (1M)")
-      ->group("Sizes");
-  app.add_option("-e", f->max_size, "largest vector (64M)")->group("Sizes");
-  app.add_option("-f", f->factor, "from one size to the next (4)")->group("Sizes");
-  app.add_option("-s", f->one_size, "one size only")->group("Sizes");
-  app.add_flag("-a", f->all_sizes, "all sizes: 8 to 64M by factors of 2")->group("Sizes");
-  app.add_option("-d", f->dtype, "fp32, fp16 or bf16 (fp32)")->group("Sizes");
-  app.add_option("--data", f->data, "values from a file: raw, or .safetensors")->group("Sizes");
+  Group(app, "Sizes")
+      .Option("-b", f->min_size, "smallest vector in bytes, suffixes K M G (1M)")
+      .Option("-e", f->max_size, "largest vector (64M)")
+      .Option("-f", f->factor, "from one size to the next (4)")
+      .Option("-s", f->one_size, "one size only")
+      .Flag("-a", f->all_sizes, "all sizes: 8 to 64M by factors of 2")
+      .Option("-d", f->dtype, "fp32, fp16 or bf16 (fp32)")
+      .Option("--data", f->data, "values from a file: raw, or .safetensors");
 }
 
 void AddRankFlags(CLI::App& app, BwFlags* f) {
-  app.add_option("--ranks", f->ranks,
-                 "start N ranks on this host (4); not given under torchrun, mpirun or srun: theirs")
-      ->group("Ranks");
-  app.add_option("--nodes", f->nodes, "declare M nodes (2 with --ranks)")->group("Ranks");
-  app.add_option("--inter-gbits", f->inter_gbits, "throttle what crosses nodes, Gbit/s and node")
-      ->group("Ranks");
-  app.add_option("--link-gbits", f->link_gbits,
-                 "what the link between nodes can do, for the prediction")
-      ->group("Ranks");
-  app.add_option("--timeout", f->timeout_s, "seconds for connecting and for a collective (60)")
-      ->group("Ranks");
+  Group(app, "Ranks")
+      .Option("--ranks", f->ranks,
+              "start N ranks on this host (4); not given under torchrun, mpirun or srun: theirs")
+      .Option("--nodes", f->nodes, "declare M nodes (with --ranks: 2, or as ZPP_LOCAL_SIZE says)")
+      .Option("--inter-gbits", f->inter_gbits, "throttle what crosses nodes, Gbit/s and node")
+      .Option("--link-gbits", f->link_gbits,
+              "what the link between nodes can do, for the prediction")
+      .Option("--timeout", f->timeout_s, "seconds for connecting and for a collective (60)");
 }
 
 void AddEncodingFlags(CLI::App& app, BwFlags* f) {
-  app.add_option("--intra", f->intra, "encoding inside a node: none, int8, int4 (int8)")
-      ->group("Compression");
-  app.add_option("--inter", f->inter,
-                 "encoding across nodes (int4 for reductions, int8 for all_gather)")
-      ->group("Compression");
-  app.add_option("--block", f->block,
-                 "elements that share a scale, 32 to 2048 (int8 256, int4 128)")
-      ->group("Compression");
-  app.add_option("--code", f->code, "int4's levels: linear or sqrt (sqrt for reductions)")
-      ->group("Compression");
-  app.add_option("--rounding", f->rounding, "nearest or stochastic (nearest)")
-      ->group("Compression");
-  app.add_flag("--flat", f->flat, "one hop over all ranks, whatever the nodes")
-      ->group("Compression");
+  Group(app, "Compression")
+      .Option("--intra", f->intra, "encoding inside a node: none, int8, int4 (int8)")
+      .Option("--inter", f->inter,
+              "encoding across nodes (int4 for reductions, int8 for all_gather)")
+      .Option("--block", f->block, "elements that share a scale, 32 to 2048 (int8 256, int4 128)")
+      .Option("--code", f->code, "int4's levels: linear or sqrt (sqrt for reductions)")
+      .Option("--rounding", f->rounding, "nearest or stochastic (nearest)")
+      .Flag("--flat", f->flat, "one hop over all ranks, whatever the nodes");
 }
 
 void AddRunFlags(CLI::App& app, BwFlags* f) {
-  app.add_option("-o", f->op, "sum or avg (sum)")->group("Running");
-  app.add_option("-n", f->iters, "iterations (20)")->group("Running");
-  app.add_option("-w", f->warmup, "iterations before, not timed (3)")->group("Running");
-  app.add_option("-D", f->seconds, "seconds per size, instead of -n")->group("Running");
-  app.add_option("--threads", f->threads, "codec threads per rank (1)")->group("Running");
-  app.add_option("--chunk", f->chunk, "bytes of a part per chunk (chosen by size)")
-      ->group("Running");
+  Group(app, "Running")
+      .Option("-o", f->op, "sum or avg (sum)")
+      .Option("-n", f->iters, "iterations; the result of the last one is checked (20)")
+      .Option("-w", f->warmup, "iterations before, not timed (3)")
+      .Option("-D", f->seconds, "seconds per size, instead of -n")
+      .Option("--threads", f->threads, "codec threads per rank (1)")
+      .Option("--chunk", f->chunk, "bytes of a part per chunk (chosen by size)");
 }
 
 void AddReportFlags(CLI::App& app, BwFlags* f) {
-  app.add_flag("--explain", f->explain, "print the plan")->group("Report");
-  app.add_flag("--all-targets", f->all_targets, "codec: every SIMD target that this CPU has")
-      ->group("Report");
-  app.add_flag("--report_gbits", f->report_gbits, "bandwidth in Gbit/s instead of GB/s")
-      ->group("Report");
-  app.add_option("--json", f->json, "the report as JSON to a file, - for standard output")
-      ->group("Report");
+  Group(app, "Report")
+      .Flag("--explain", f->explain, "print the plan")
+      .Flag("--all-targets", f->all_targets, "codec: every SIMD target that this CPU has")
+      .Flag("--report_gbits", f->report_gbits, "bandwidth in Gbit/s instead of GB/s")
+      .Option("--json", f->json, "the report as JSON to a file, - for standard output");
 }
 
 }  // namespace

@@ -6,14 +6,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bw_agree.h"
 #include "cli/bw_json.h"
 #include "cli/bw_session.h"
 #include "cli/bw_table.h"
+#include "cli/bw_verify.h"
 #include "cli/command.h"
 #include "cli/data_file.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
-#include "collectives/connect.h"
 #include "common/log.h"
 
 namespace zpp::cli {
@@ -37,15 +38,11 @@ Result<Loaded> LoadData(const BwArgs& args) {
   return loaded;
 }
 
-ConnectOptions OptionsFor(const BwArgs& args) {
-  ConnectOptions options;
-  options.communicator.timeout_s = args.timeout_s;
-  options.communicator.chunk_bytes = args.chunk_bytes;
-  options.communicator.codec_threads = args.threads;
-  options.startup_timeout_s = args.timeout_s;
-  options.nodes = args.nodes;
-  options.inter_bytes_per_s = args.inter_gbits * 1e9 / 8;
-  return options;
+// Whatever may fail on this host alone. `writes`: this rank is the one that will write the JSON.
+Result<Loaded> Prepare(BwArgs* args, bool writes) {
+  if (writes && !args->json.empty()) ZPP_RETURN_IF_ERROR(CheckJsonPath(args->json));
+  ZPP_RETURN_IF_ERROR(ResolveHere(args));
+  return LoadData(*args);
 }
 
 FILE* TableFile(const BwArgs& args) { return args.json == "-" ? stderr : stdout; }
@@ -75,7 +72,37 @@ void ExitOnSignal(const BwArgs& args, bool writes, int signal) {
   _exit(128 + signal);
 }
 
+uint64_t DigestOf(const std::vector<float>& values) {
+  return HashOf({DType::kF32, values.data(), static_cast<int64_t>(values.size())});
+}
+
+// Ranks that cannot all go on leave together, and rank 0 alone says why.
+int LeaveTogether(Communicator& comm, const BwArgs& args, const Status& why, BwReport* report) {
+  static_cast<void>(comm.Shutdown(Deadline::In(comm.options().timeout_s)));
+  const int code = ExitCodeFor(why);
+  if (comm.rank() != 0) return code;
+  if (code != kExitUsage) return Conclude(args, why, report);
+  return ReportBadInput(args.json, std::string(CollectiveName(args.kind)), why);
+}
+
 }  // namespace
+
+ConnectOptions OptionsFor(const BwArgs& args) {
+  ConnectOptions options;
+  options.communicator.timeout_s = args.timeout_s;
+  options.communicator.chunk_bytes = args.chunk_bytes;
+  options.communicator.codec_threads = args.threads;
+  options.startup_timeout_s = args.timeout_s;
+  options.nodes = args.nodes;
+  options.inter_bytes_per_s = args.inter_gbits * 1e9 / 8;
+  return options;
+}
+
+int ReportBadInput(const std::string& json, const std::string& collective, const Status& why) {
+  // A reader of standard output is promised JSON, whatever happens.
+  if (json == "-") static_cast<void>(WriteJson("-", ErrorJson(collective, why.message())));
+  return Report(why);
+}
 
 Status MeasureAll(const BwArgs& args, const Values& values, Communicator& comm, BwReport* report) {
   report->topology = comm.topology();
@@ -93,7 +120,7 @@ Status MeasureAll(const BwArgs& args, const Values& values, Communicator& comm, 
   return {};
 }
 
-int RunBwRank(const BwArgs& args, int rank) {
+int RunBwRank(BwArgs args, int rank) {
   const bool writes = rank == 0;
   InterruptWatch interrupts;
   interrupts.OnSignal([&](int signal) { ExitOnSignal(args, writes, signal); });
@@ -102,19 +129,23 @@ int RunBwRank(const BwArgs& args, int rank) {
     return writes ? Conclude(args, status, &report) : Report(status);
   };
 
-  Result<Loaded> loaded = LoadData(args);
-  if (!loaded.ok()) return conclude(loaded.status());
-  report.notes = loaded->notes;
+  // Before there are others: loading may take long. Whether it went well is said after connecting,
+  // or they would wait for this rank until their time is up.
+  Result<Loaded> prepared = Prepare(&args, writes);
+  Loaded loaded = prepared.ok() ? *std::move(prepared) : Loaded{};
+  report.notes = loaded.notes;
   auto connected = ConnectFromEnv(OptionsFor(args));
   if (!connected.ok()) return conclude(connected.status());
   Communicator& comm = **connected;
   interrupts.OnSignal([&comm](int) {
     comm.Abort({StatusCode::kAborted, "interrupted by a signal"});
   });
-  const Values values(args.dtype, std::move(loaded->values), comm.world());
-  Status status = MeasureAll(args, values, comm, &report);
+  Status status = AgreeToGoOn(comm, {prepared.status(), DigestOf(args), DigestOf(loaded.values)});
+  if (!status.ok() && comm.status().ok()) return LeaveTogether(comm, args, status, &report);
+  const Values values(args.dtype, std::move(loaded.values), comm.world());
+  if (status.ok()) status = MeasureAll(args, values, comm, &report);
   interrupts.OnSignal({});
-  if (status.ok()) status = comm.Shutdown(Deadline::In(args.timeout_s));
+  if (status.ok()) status = comm.Shutdown(Deadline::In(comm.options().timeout_s));
   const int code = conclude(status);
   if (interrupts.signal() != 0) return 128 + interrupts.signal();
   return code != kExitOk || !report.good() ? kExitFailed : kExitOk;

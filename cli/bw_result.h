@@ -25,9 +25,10 @@ struct BwRun {
   double alg_bw = 0;   // GB/s: size / time
   double bus_bw = 0;   // GB/s: alg_bw times nccl-tests' factor of the collective
   WireBytes wire;
-  WireBytes planned;     // by the plans; another number than `wire` makes the run fail
-  int64_t nwrong = 0;    // elements outside the documented bound, and ranks whose bits differ
-  double rel_error = 0;  // ||result - exact|| / ||exact|| over all ranks
+  WireBytes planned;   // by the plans; another number than `wire` makes the run fail
+  int64_t nwrong = 0;  // elements outside the documented bound, and ranks whose bits differ
+  // ||result - exact|| / ||exact|| over the finite elements of all ranks; NaN when there are none.
+  double rel_error = 0;
   std::optional<double> predicted_us;  // by the simulator, where the links are known
   std::string reason;                  // why the plan is what it is
   std::string plan_text;               // rank 0's plan, when asked for

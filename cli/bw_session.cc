@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "collectives/encoding_choice.h"
 
@@ -41,10 +42,16 @@ double Median(std::vector<double> values) {
   return (upper + *std::max_element(values.begin(), values.begin() + middle)) / 2;
 }
 
+// Of no finite element there is no error; of zeros alone it is absolute.
+double RelativeError(double squared_error, double squared_value, int64_t compared) {
+  if (compared == 0) return std::numeric_limits<double>::quiet_NaN();
+  return std::sqrt(squared_value > 0 ? squared_error / squared_value : squared_error);
+}
+
 // What one rank tells the others about one mode: fixed-size, followed by its times.
 struct Told {
   WireBytes wire, planned;
-  int64_t wrong;
+  int64_t wrong, compared;
   double sum_squared_error, sum_squared_value;
   uint64_t hash;
 };
@@ -136,10 +143,11 @@ Status BwSession::TimeOnce(Mode* mode, int64_t count) {
   return {};
 }
 
-// Rank 0's clock decides when a run by time is over.
+// Whether another iteration comes before the last one, which is verified. Rank 0's clock decides
+// when a run by time is over.
 Result<bool> BwSession::GoOn(int done, Deadline end) {
-  if (args_.seconds <= 0) return done < args_.iters;
-  uint8_t more = done == 0 || !end.expired() ? 1 : 0;
+  if (args_.seconds <= 0) return done < args_.iters - 1;
+  uint8_t more = end.expired() ? 0 : 1;
   ZPP_RETURN_IF_ERROR(comm_.Broadcast({DType::kByte, &more, 1}, 0));
   return more != 0;
 }
@@ -157,7 +165,7 @@ Status BwSession::IterateAll(std::vector<Mode>* modes, int64_t count) {
   }
 }
 
-// A timed iteration like the others, on poisoned memory, whose result is looked at.
+// The last timed iteration: like the others, but on poisoned memory, and its result is looked at.
 Status BwSession::VerifyOnce(Mode* mode, int64_t count) {
   Poison(count);
   ZPP_RETURN_IF_ERROR(TimeOnce(mode, count));
@@ -226,6 +234,7 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   told.wrong = mode.verdict.wrong;
   told.sum_squared_error = mode.verdict.sum_squared_error;
   told.sum_squared_value = mode.verdict.sum_squared_value;
+  told.compared = mode.verdict.compared;
   told.hash = mode.verdict.hash;
   ZPP_ASSIGN_OR_RETURN(const auto all_told, GatherBytes(std::as_bytes(std::span(&told, 1))));
   ZPP_ASSIGN_OR_RETURN(const auto all_times, GatherBytes(BytesOf(mode.times_s)));
@@ -236,6 +245,7 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
                                args_.kind == CollectiveKind::kBroadcast;
   std::vector<double> slowest_s(mode.times_s.size(), 0.0);
   double error = 0, value = 0;
+  int64_t compared = 0;
   for (int rank = 0; rank < comm_.world(); ++rank) {
     Told one;
     std::memcpy(&one, all_told.data() + rank * sizeof one, sizeof one);
@@ -247,6 +257,7 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
     if (same_everywhere && one.hash != told.hash) ++run.nwrong;
     error += one.sum_squared_error;
     value += one.sum_squared_value;
+    compared += one.compared;
     for (size_t i = 0; i < slowest_s.size(); ++i) {
       double time_s;
       std::memcpy(&time_s, all_times.data() + (rank * slowest_s.size() + i) * sizeof time_s,
@@ -260,7 +271,7 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   run.time_us = time_s * 1e6;
   run.alg_bw = time_s > 0 ? static_cast<double>(size_bytes) / time_s / 1e9 : 0;
   run.bus_bw = run.alg_bw * BusFactor(args_.kind, comm_.world());
-  run.rel_error = value > 0 ? std::sqrt(error / value) : 0;
+  run.rel_error = RelativeError(error, value, compared);
   ZPP_RETURN_IF_ERROR(Explain(mode, count, &run));
   return run;
 }

@@ -1,5 +1,6 @@
 #include "cli/bw_table.h"
 
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 
@@ -52,6 +53,10 @@ std::string Half(const BwArgs& args, const BwRun& run) {
 
 std::string Bytes(int64_t bytes) { return std::to_string(bytes); }
 
+std::string ErrorText(double rel_error) {
+  return std::isnan(rel_error) ? "unknown: no value is finite" : Text("%.3g", rel_error);
+}
+
 std::string RunLines(const char* name, const BwRow& row, const BwRun& run) {
   std::string text = Text("# %12lld  %-12s wire bytes inside nodes %s, across nodes %s",
                           static_cast<long long>(row.size_bytes), name,
@@ -63,7 +68,7 @@ std::string RunLines(const char* name, const BwRow& row, const BwRun& run) {
     const double ratio = run.wire.total() > 0 ? static_cast<double>(row.baseline.wire.total()) /
                                                     static_cast<double>(run.wire.total())
                                               : 1;
-    text += Text(", ratio %.2f, relative error %.3g", ratio, run.rel_error);
+    text += Text(", ratio %.2f, relative error ", ratio) + ErrorText(run.rel_error);
   }
   if (run.predicted_us) text += Text(", predicted %s us", Number(*run.predicted_us).c_str());
   return text + "\n";

@@ -135,22 +135,10 @@ void Compare(const Estimate& want, ConstVec out, int64_t first, Verdict* verdict
     const double got = ElementAt(out, first + static_cast<int64_t>(i));
     if (!Within(got, want.value[i], want.bound[i])) ++verdict->wrong;
     if (!std::isfinite(got) || !std::isfinite(want.value[i])) continue;
+    ++verdict->compared;
     verdict->sum_squared_error += (got - want.value[i]) * (got - want.value[i]);
     verdict->sum_squared_value += want.value[i] * want.value[i];
   }
-}
-
-uint64_t HashOf(ConstVec out) {
-  const auto* bytes = static_cast<const std::byte*>(out.data);
-  const int64_t total = out.elems * SizeOf(out.dtype);
-  uint64_t hash = 0x243f6a8885a308d3u;
-  for (int64_t at = 0; at < total; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, total - at)));
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 29;
-  }
-  return hash;
 }
 
 // A run of the output that comes from consecutive elements of one part.
@@ -211,6 +199,19 @@ Estimate Expected(const Question& q, const Values& values, const Piece& piece, i
 }
 
 }  // namespace
+
+uint64_t HashOf(ConstVec vec) {
+  const auto* bytes = static_cast<const std::byte*>(vec.data);
+  const int64_t total = vec.elems * SizeOf(vec.dtype);
+  uint64_t hash = 0x243f6a8885a308d3u;
+  for (int64_t at = 0; at < total; at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, total - at)));
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
 
 Verdict Judge(const Question& question, const Values& values, ConstVec out) {
   Verdict verdict;

@@ -23,10 +23,14 @@ struct Question {
 
 struct Verdict {
   int64_t wrong = 0;
+  int64_t compared = 0;  // elements that are finite and should be: what the sums are over
   double sum_squared_error = 0;
   double sum_squared_value = 0;
   uint64_t hash = 0;  // of all of the output's bits
 };
+
+// Of all bits of a vector.
+uint64_t HashOf(ConstVec vec);
 
 // `out` is this rank's output. Of an all-reduce each rank checks its own part: equal hashes carry
 // that to all ranks. The bound of an element is the sum over hops of ErrorBound() of its block,

@@ -20,21 +20,22 @@ namespace {
 using nlohmann::json;
 
 Status RefuseFlagsOfRanks(const BwFlags& flags) {
-  const auto refuse = [](const char* flag) {
-    return InvalidArgument(std::string(flag) + " does not apply to codec, which runs on one core");
+  const std::pair<const char*, bool> given[] = {
+      {"--ranks", flags.ranks.has_value()},
+      {"--nodes", flags.nodes.has_value()},
+      {"--inter-gbits", flags.inter_gbits.has_value()},
+      {"--link-gbits", flags.link_gbits.has_value()},
+      {"--timeout", flags.timeout_s.has_value()},
+      {"--threads", flags.threads.has_value()},
+      {"--chunk", !flags.chunk.empty()},
+      {"--explain", flags.explain},
+      {"--flat", flags.flat},
   };
-  if (flags.ranks) return refuse("--ranks");
-  if (flags.nodes) return refuse("--nodes");
-  if (flags.inter_gbits) return refuse("--inter-gbits");
-  if (flags.link_gbits) return refuse("--link-gbits");
-  if (flags.explain) return refuse("--explain");
-  if (flags.flat) return refuse("--flat");
+  for (const auto& [flag, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidArgument(std::string(flag) + " does not apply to codec, which runs on one core");
+  }
   return {};
-}
-
-bool AsksForSizes(const BwFlags& flags) {
-  return !flags.min_size.empty() || !flags.max_size.empty() || flags.factor ||
-         !flags.one_size.empty() || flags.all_sizes;
 }
 
 Status ResolveSpecs(const BwFlags& flags, CodecBenchArgs* args) {
@@ -51,7 +52,8 @@ Status ResolveSpecs(const BwFlags& flags, CodecBenchArgs* args) {
       return InvalidArgument("codec measures int8 or int4, not '" + name + "'");
     args->specs.push_back(spec);
   }
-  for (QuantSpec& spec : args->specs) ZPP_RETURN_IF_ERROR(ApplySpecFlags(flags, &spec));
+  ZPP_RETURN_IF_ERROR(CheckSpecFlags(flags));
+  for (QuantSpec& spec : args->specs) spec = WithSpecFlags(flags, spec);
   // --code makes linear and sqrt the same.
   const auto end = std::unique(args->specs.begin(), args->specs.end());
   args->specs.erase(end, args->specs.end());
@@ -105,8 +107,7 @@ Result<CodecBenchArgs> ResolveCodec(const BwFlags& flags) {
   CodecBenchArgs args;
   ZPP_RETURN_IF_ERROR(RefuseFlagsOfRanks(flags));
   if (!flags.dtype.empty()) {
-    ZPP_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
-    if (!IsFloat(dtype)) return InvalidArgument("-d takes fp32, fp16 or bf16");
+    ZPP_ASSIGN_OR_RETURN(const DType dtype, ParseFloatType(flags.dtype));
     args.dtypes = {dtype};
   }
   ZPP_RETURN_IF_ERROR(ResolveSpecs(flags, &args));
@@ -122,7 +123,7 @@ Result<CodecBenchArgs> ResolveCodec(const BwFlags& flags) {
     ZPP_RETURN_IF_ERROR(CheckRange("-D", *flags.seconds, 0.001, 3600));
     args.min_s = *flags.seconds;
   }
-  if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(flags.json));
+  if (!flags.json.empty()) ZPP_RETURN_IF_ERROR(CheckJsonPath(flags.json));
   args.all_targets = flags.all_targets;
   return args;
 }

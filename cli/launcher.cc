@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "common/deadline.h"
 #include "common/env.h"
+#include "common/log.h"
 
 namespace zpp::cli {
 namespace {
@@ -27,6 +28,7 @@ constexpr double kKillAfter_s = 2;  // between SIGTERM and SIGKILL
 struct Child {
   pid_t pid = -1;
   int messages_fd = -1;  // what it wrote to standard error; -1: it shares ours
+  int code = kExitOk;    // once it has ended
 };
 
 // A port that was free a moment ago; 0 when there is none.
@@ -84,6 +86,11 @@ int CodeOf(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+// Whoever asks for log lines wants those of all ranks.
+bool AllMayTalk() {
+  return EnvIsSet(EnvVar::kLog) && ParseLogLevel(GetEnv(EnvVar::kLog)).has_value();
+}
+
 // The ranks that were started, and how they end.
 class Family {
  public:
@@ -114,8 +121,7 @@ bool Family::Start(const LaunchSpec& spec, int port) {
   const pid_t parent = getpid();
   for (int rank = 0; rank < spec.ranks; ++rank) {
     Child child;
-    if (rank != 0 && !EnvIsSet(EnvVar::kLog))
-      child.messages_fd = memfd_create("zpp-messages", MFD_CLOEXEC);
+    if (rank != 0 && !AllMayTalk()) child.messages_fd = memfd_create("zpp-messages", MFD_CLOEXEC);
     child.pid = fork();
     if (child.pid == 0) {
       SetRankVariables(rank, spec.ranks, port);
@@ -146,9 +152,9 @@ void Family::Reap() {
     int wait_status = 0;
     if (child.pid <= 0 || waitpid(child.pid, &wait_status, WNOHANG) != child.pid) continue;
     child.pid = 0;
-    const int code = CodeOf(wait_status);
-    if (code == kExitOk || first_code_ != kExitOk) continue;
-    first_code_ = code;
+    child.code = CodeOf(wait_status);
+    if (child.code == kExitOk || first_code_ != kExitOk) continue;
+    first_code_ = child.code;
     first_rank_ = static_cast<int>(rank);
     if (WIFSIGNALED(wait_status) && !ending_) {
       std::fprintf(stderr, "zpp: rank %zu was killed by signal %d\n", rank, WTERMSIG(wait_status));
@@ -172,6 +178,8 @@ bool Family::alive() const {
 
 void Family::ShowFirstFailure() const {
   if (first_rank_ <= 0 || children_[first_rank_].messages_fd < 0) return;
+  // What is bad for all has been said by rank 0, which is heard.
+  if (first_code_ == kExitUsage && children_[0].code == kExitUsage) return;
   const int fd = children_[first_rank_].messages_fd;
   char text[4096];
   const ssize_t got = pread(fd, text, sizeof text, 0);

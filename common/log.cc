@@ -17,23 +17,6 @@ void Write(const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-LogLevel Threshold() {
-  static const LogLevel level = [] {
-    const std::string name = GetEnv(EnvVar::kLog);
-    if (name == "debug") return LogLevel::kDebug;
-    if (name == "info") return LogLevel::kInfo;
-    if (name == "error") return LogLevel::kError;
-    if (name == "off") return LogLevel::kOff;
-    if (name != "warning") {
-      const EnvInfo& info = Describe(EnvVar::kLog);
-      Write("zpp warning: " + std::string(info.name) + "='" + name + "': expected " +
-            std::string(info.values) + "\n");
-    }
-    return LogLevel::kWarning;
-  }();
-  return level;
-}
-
 std::string_view Name(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
@@ -50,7 +33,29 @@ std::string_view Name(LogLevel level) {
   return "?";
 }
 
+LogLevel Threshold() {
+  static const LogLevel level = [] {
+    const std::string name = GetEnv(EnvVar::kLog);
+    const std::optional<LogLevel> asked = ParseLogLevel(name);
+    if (!asked) {
+      const EnvInfo& info = Describe(EnvVar::kLog);
+      Write("zpp warning: " + std::string(info.name) + "='" + name + "': expected " +
+            std::string(info.values) + "\n");
+    }
+    return asked.value_or(LogLevel::kWarning);
+  }();
+  return level;
+}
+
 }  // namespace
+
+std::optional<LogLevel> ParseLogLevel(std::string_view name) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError, LogLevel::kOff}) {
+    if (Name(level) == name) return level;
+  }
+  return {};
+}
 
 bool LogEnabled(LogLevel level) { return level >= Threshold() && level != LogLevel::kOff; }
 

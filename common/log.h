@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace zpp {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
+
+// "debug", "info", "warning", "error" or "off", as ZPP_LOG takes them.
+std::optional<LogLevel> ParseLogLevel(std::string_view name);
 
 // One write(2) per line, so lines of several processes do not mix. Thread-safe.
 void Log(LogLevel level, std::string_view message);

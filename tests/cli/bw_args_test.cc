@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 
 #include "cli/codec_command.h"
 #include "cli/parse.h"
@@ -71,6 +75,12 @@ TEST(ResolveSizes, SmallFactorsStillAdvance) {
   EXPECT_THAT(*ResolveSizes(flags), ElementsAre(8, 9, 10, 11));
 }
 
+// All that is looked at before ranks are started.
+Status Resolve(const BwFlags& flags) {
+  Result<BwArgs> args = ResolveBw(flags, nullptr);
+  return args.ok() ? ResolveHere(&*args) : args.status();
+}
+
 struct Bad {
   std::string name;
   std::function<void(BwFlags*)> change;
@@ -82,11 +92,10 @@ class BadFlags : public testing::TestWithParam<Bad> {};
 TEST_P(BadFlags, GetOneClearSentence) {
   BwFlags flags = Flags();
   GetParam().change(&flags);
-  const Result<BwArgs> args = ResolveBw(flags, false);
-  ASSERT_FALSE(args.ok());
-  EXPECT_EQ(RemedyFor(args.status().code()), Remedy::kFixArgument);
-  EXPECT_THAT(args.status().message(), HasSubstr(GetParam().says));
-  EXPECT_EQ(args.status().message().find('\n'), std::string::npos);
+  const Status status = Resolve(flags);
+  EXPECT_EQ(RemedyFor(status.code()), Remedy::kFixArgument);
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().says));
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -95,7 +104,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"Collective", [](BwFlags* f) { f->collective = "allreduce"; }, "allreduce"},
         Bad{"Barrier", [](BwFlags* f) { f->collective = "barrier"; }, "barrier"},
         Bad{"DType", [](BwFlags* f) { f->dtype = "fp8"; }, "fp8"},
-        Bad{"ByteDType", [](BwFlags* f) { f->dtype = "byte"; }, "fp32"},
+        Bad{"ByteDType", [](BwFlags* f) { f->dtype = "byte"; },
+            "-d takes fp32, fp16 or bf16, not 'byte'"},
+        Bad{"CodedDType", [](BwFlags* f) { f->dtype = "int8"; },
+            "-d takes fp32, fp16 or bf16, not 'int8'"},
         Bad{"Op", [](BwFlags* f) { f->op = "max"; }, "max"},
         Bad{"NoRanks", [](BwFlags* f) { f->ranks = 0; }, "--ranks"},
         Bad{"NegativeRanks", [](BwFlags* f) { f->ranks = -3; }, "--ranks"},
@@ -128,8 +140,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"TimeoutNan", [](BwFlags* f) { f->timeout_s = NAN; }, "--timeout"},
         Bad{"Threads", [](BwFlags* f) { f->threads = 0; }, "--threads"},
         Bad{"Chunk", [](BwFlags* f) { f->chunk = "lots"; }, "--chunk"},
-        Bad{"JsonFolder", [](BwFlags* f) { f->json = "/no/such/folder/x.json"; }, "/no/such"},
-        Bad{"JsonIsFolder", [](BwFlags* f) { f->json = "/tmp"; }, "folder"},
         Bad{"DataMissing", [](BwFlags* f) { f->data = "/no/such.safetensors"; }, "/no/such"},
         Bad{"AllTargets", [](BwFlags* f) { f->all_targets = true; }, "codec only"},
         Bad{"CompressedBroadcast",
@@ -140,28 +150,96 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Bad>& param) { return param.param.name; });
 
 TEST(ResolveBw, DefaultsSuitTheCollective) {
-  const BwArgs gather = *ResolveBw(Flags("all_gather"), false);
+  const BwArgs gather = *ResolveBw(Flags("all_gather"), nullptr);
   EXPECT_EQ(gather.ranks, 4);
   EXPECT_EQ(gather.nodes, 2);
   EXPECT_EQ(gather.policy.inter, QuantSpec::Int8());
-  const BwArgs reduce = *ResolveBw(Flags("reduce_scatter"), false);
+  const BwArgs reduce = *ResolveBw(Flags("reduce_scatter"), nullptr);
   EXPECT_EQ(reduce.policy.intra, QuantSpec::Int8());
   EXPECT_EQ(reduce.policy.inter, QuantSpec::Int4(Code::kSqrt));
-  EXPECT_TRUE(ResolveBw(Flags("broadcast"), false)->policy.lossless());
+  EXPECT_TRUE(ResolveBw(Flags("broadcast"), nullptr)->policy.lossless());
 }
 
 TEST(ResolveBw, OneRankIsOneNode) {
   BwFlags flags = Flags();
   flags.ranks = 1;
-  EXPECT_EQ(ResolveBw(flags, false)->nodes, 1);
+  EXPECT_EQ(ResolveBw(flags, nullptr)->nodes, 1);
+}
+
+LaunchEnv Launched(int world, std::optional<int> local_size = {}) {
+  LaunchEnv env;
+  env.world = world;
+  env.local_size = local_size;
+  return env;
 }
 
 TEST(ResolveBw, UnderALauncherNothingIsStartedUnlessAsked) {
-  EXPECT_EQ(ResolveBw(Flags(), true)->ranks, 0);
-  EXPECT_EQ(ResolveBw(Flags(), true)->nodes, 0);
+  const LaunchEnv launched = Launched(3);
+  EXPECT_EQ(ResolveBw(Flags(), &launched)->ranks, 0);
+  EXPECT_EQ(ResolveBw(Flags(), &launched)->nodes, 0);
   BwFlags flags = Flags();
   flags.ranks = 3;
-  EXPECT_EQ(ResolveBw(flags, true)->ranks, 3);
+  EXPECT_EQ(ResolveBw(flags, &launched)->ranks, 3);
+}
+
+TEST(ResolveBw, NodesAreCountedAgainstTheLaunchersRanks) {
+  const LaunchEnv launched = Launched(3);
+  BwFlags flags = Flags();
+  flags.nodes = 3;
+  EXPECT_EQ(ResolveBw(flags, &launched)->nodes, 3);
+  flags.nodes = 4;
+  EXPECT_THAT(ResolveBw(flags, &launched).status().message(), HasSubstr("only 3 ranks"));
+}
+
+TEST(ResolveBw, NodesThatTheEnvironmentDeclaresAreLeftToIt) {
+  for (const char* variable : {"ZPP_LOCAL_SIZE", "ZPP_TOPOLOGY"}) {
+    setenv(variable, "3", 1);
+    EXPECT_EQ(ResolveBw(Flags(), nullptr)->nodes, 0) << variable;
+    BwFlags flags = Flags();
+    flags.nodes = 2;
+    EXPECT_EQ(ResolveBw(flags, nullptr)->nodes, 2) << variable;
+    unsetenv(variable);
+  }
+  EXPECT_EQ(ResolveBw(Flags(), nullptr)->nodes, 2);
+}
+
+// Three times the vector is taken per rank, by all ranks of the host.
+TEST(ResolveBw, MemoryIsThatOfAllRanksOfTheHost) {
+  const int64_t physical = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  BwFlags flags = Flags();
+  flags.one_size = std::to_string(physical / 4);
+  for (const int ranks : {1, 2}) {
+    const LaunchEnv launched = Launched(8, ranks);
+    BwArgs args = *ResolveBw(flags, &launched);
+    EXPECT_EQ(ResolveHere(&args).ok(), ranks == 1) << ranks;
+  }
+}
+
+// One flag is wrong; the sentence names it and no other one.
+TEST(ResolveBw, TheFlagThatIsWrongIsTheOneThatIsBlamed) {
+  const std::pair<std::string, std::function<void(BwFlags*)>> bad[] = {
+      {"--block", [](BwFlags* f) { f->block = 100; }},
+      {"--block", [](BwFlags* f) { f->block = 100, f->intra = f->inter = "none"; }},
+      {"--block", [](BwFlags* f) { f->block = -128, f->inter = "int4"; }},
+      {"--rounding", [](BwFlags* f) { f->rounding = "up"; }},
+      {"--code", [](BwFlags* f) { f->code = "log", f->intra = "int8"; }},
+      {"--inter", [](BwFlags* f) { f->inter = "int4/100", f->block = 64; }},
+      {"--intra", [](BwFlags* f) { f->intra = "int3"; }},
+      {"--code", [](BwFlags* f) { f->collective = "broadcast", f->code = "sqrt"; }},
+      {"--rounding", [](BwFlags* f) { f->collective = "all_to_all", f->rounding = "nearest"; }},
+      {"-d", [](BwFlags* f) { f->dtype = "int8"; }},
+  };
+  for (const auto& [flag, change] : bad) {
+    BwFlags flags = Flags();
+    change(&flags);
+    const std::string text = Resolve(flags).message();
+    EXPECT_THAT(text, HasSubstr(flag));
+    for (const char* other : {"--block", "--rounding", "--code", "--inter", "--intra"}) {
+      if (other == flag) continue;
+      EXPECT_THAT(text, testing::Not(HasSubstr(other)));
+    }
+    EXPECT_THAT(text, testing::Not(HasSubstr("byte")));
+  }
 }
 
 TEST(ResolveBw, BlockCodeAndRoundingApplyToWhatIsCompressed) {
@@ -171,7 +249,7 @@ TEST(ResolveBw, BlockCodeAndRoundingApplyToWhatIsCompressed) {
   flags.block = 64;
   flags.code = "sqrt";
   flags.rounding = "stochastic";
-  const CollectivePolicy policy = ResolveBw(flags, false)->policy;
+  const CollectivePolicy policy = ResolveBw(flags, nullptr)->policy;
   EXPECT_FALSE(policy.intra.compressed());
   EXPECT_EQ(policy.inter.block_elems, 64);
   EXPECT_EQ(policy.inter.code, Code::kSqrt);
@@ -209,8 +287,10 @@ TEST(ResolveCodec, RefusesFlagsOfRanksAndBadValues) {
       {"--inter-gbits", [](BwFlags* f) { f->inter_gbits = 1; }},
       {"--explain", [](BwFlags* f) { f->explain = true; }},
       {"none", [](BwFlags* f) { f->intra = "none"; }},
-      {"100", [](BwFlags* f) { f->block = 100; }},
-      {"-d", [](BwFlags* f) { f->dtype = "byte"; }},
+      {"--block", [](BwFlags* f) { f->block = 100; }},
+      {"-d takes fp32, fp16 or bf16, not 'int8'", [](BwFlags* f) { f->dtype = "int8"; }},
+      {"--rounding takes", [](BwFlags* f) { f->rounding = "up"; }},
+      {"--threads", [](BwFlags* f) { f->threads = 2; }},
       {"-D", [](BwFlags* f) { f->seconds = NAN; }},
       {"too large", [](BwFlags* f) { f->one_size = "100000G"; }},
   };

@@ -27,15 +27,16 @@ BwArgs Args(const std::string& collective, const std::function<void(BwFlags*)>& 
   flags.max_size = "100K";
   flags.factor = 10;
   if (change) change(&flags);
-  Result<BwArgs> args = ResolveBw(flags, false);
+  Result<BwArgs> args = ResolveBw(flags, nullptr);
   EXPECT_TRUE(args.ok()) << args.status().ToString();
   return *std::move(args);
 }
 
 // Rank 0's rows.
-std::vector<BwRow> Measure(const BwArgs& args, const Topology& topology) {
+std::vector<BwRow> Measure(const BwArgs& args, const Topology& topology,
+                           const std::vector<float>& data = {}) {
   InProcessWorld group = MakeInProcessWorld(topology.world());
-  const Values values(args.dtype);
+  const Values values(args.dtype, data, topology.world());
   std::vector<BwRow> rows;
   const auto outcomes = test::RunThreads(topology.world(), [&](int rank) -> Result<std::string> {
     CommunicatorOptions options;
@@ -126,6 +127,38 @@ TEST(BwSession, WireBytesOfAGatherAreKnown) {
 TEST(BwSession, SecondsInsteadOfIterations) {
   const BwArgs args = Args("all_reduce", [](BwFlags* f) { f->seconds = 0.05; });
   for (const BwRow& row : Measure(args, Topology::Flat(2))) EXPECT_GE(row.iterations, 2);
+}
+
+TEST(BwSession, IterationsAreAsManyAsAsked) {
+  for (const int iters : {1, 2, 3, 20}) {
+    const BwArgs args = Args("all_gather", [&](BwFlags* f) { f->iters = iters; });
+    for (const BwRow& row : Measure(args, Topology::Flat(2))) {
+      EXPECT_EQ(row.iterations, iters);
+      EXPECT_EQ(row.baseline.nwrong + row.compressed->nwrong, 0);
+    }
+  }
+}
+
+// The error is over what is finite. Where nothing is, none is known: 0 would say "exact".
+TEST(BwSession, DataThatIsNotFinite) {
+  const BwArgs args = Args("all_reduce", [](BwFlags* f) { f->intra = f->inter = "int8"; });
+  std::vector<float> data(5000, NAN);
+  for (const BwRow& row : Measure(args, *Topology::EvenNodes(4, 2), data)) {
+    EXPECT_EQ(row.compressed->nwrong, 0);
+    EXPECT_TRUE(std::isnan(row.compressed->rel_error));
+    BwReport report;
+    report.rows = {row};
+    EXPECT_THAT(TableTail(args, report), testing::HasSubstr("unknown: no value is finite"));
+    const json out = json::parse(ToJson(args, report).dump());
+    EXPECT_TRUE(out["results"][0]["compressed"]["rel_error"].is_null());
+  }
+  for (size_t i = 0; i < data.size(); ++i) data[i] = i % 1000 == 0 ? NAN : static_cast<float>(i);
+  const BwRow some = Measure(args, Topology::Flat(2), data).back();
+  EXPECT_EQ(some.compressed->nwrong, 0);
+  EXPECT_GT(some.compressed->rel_error, 0);
+  EXPECT_LT(some.compressed->rel_error, 0.1);
+  const BwRow zeros = Measure(args, Topology::Flat(2), std::vector<float>(3, 0)).back();
+  EXPECT_EQ(zeros.compressed->rel_error, 0);
 }
 
 TEST(BwJson, HoldsTheSchemaAndReplacesWhatJsonCannotSay) {

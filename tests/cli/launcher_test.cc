@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -66,6 +68,27 @@ TEST_F(LauncherTest, FirstFailureDecidesAndIsQuoted) {
   EXPECT_EQ(Launch(Shell(4, script)), 7);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[rank 2] because"));
+}
+
+// Exit code 2 is bad input: of all ranks rank 0 is heard, of one alone that one.
+TEST_F(LauncherTest, WhatIsBadForAllIsSaidOnce) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Launch(Shell(3, "echo bad >&2; exit 2")), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "bad\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Launch(Shell(3, "if [ $RANK = 1 ]; then echo bad >&2; exit 2; fi; sleep 30")), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[rank 1] bad"));
+}
+
+TEST_F(LauncherTest, OnlyALevelThatIsOneLetsAllRanksBeHeard) {
+  for (const auto& [level, lines] : {std::pair("info", 3), std::pair("loud", 1)}) {
+    setenv("ZPP_LOG", level, 1);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Launch(Shell(3, "echo said >&2")), 0);
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), lines) << level;
+    unsetenv("ZPP_LOG");
+  }
 }
 
 TEST_F(LauncherTest, OthersMayEndByThemselvesFirst) {

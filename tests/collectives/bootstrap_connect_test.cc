@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "collectives/connect.h"
+#include "common/env.h"
 #include "tests/collectives/process_world.h"
 #include "tests/harness/ranks.h"
 
@@ -226,6 +228,24 @@ TEST(Connect, ChunkBytesOfTheEnvironmentAreZeroOrInRange) {
   EXPECT_EQ(connect_with("4096"), "4096");
   EXPECT_EQ(connect_with("4095"), "ZPP_CHUNK_BYTES='4095': expected 0 | 4096 to 1073741824");
   EXPECT_THAT(connect_with("-1"), HasSubstr("expected 0 | 4096 to"));
+}
+
+// A launcher asks before it starts ranks, so that a mistake is said once: of every variable that
+// connecting reads.
+TEST(Connect, EveryBadVariableIsFoundBeforeRanksAreStarted) {
+  EXPECT_TRUE(CheckEnvironment(4).ok()) << CheckEnvironment(4).ToString();
+  // Any text is good for these, or no harm; the launcher sets the address of its ranks itself.
+  const std::set<EnvVar> free = {EnvVar::kLog, EnvVar::kCommId, EnvVar::kNodeId, EnvVar::kTarget};
+  for (const EnvInfo& info : EnvTable()) {
+    if (free.contains(info.var)) continue;
+    const std::string name(info.name);
+    ::setenv(name.c_str(), "/no-such", 1);
+    const Status status = CheckEnvironment(4);
+    ::unsetenv(name.c_str());
+    EXPECT_EQ(RemedyFor(status.code()), Remedy::kFixArgument) << name << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("/no-such")) << name;
+  }
+  EXPECT_FALSE(CheckEnvironment(0).ok());
 }
 
 // The declarations that `zpp topo` shows are those that ranks connect with.

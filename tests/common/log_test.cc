@@ -38,6 +38,12 @@ TEST(LogDeathTest, ReadsTheLevelAndNamesOneThatIsNone) {
               "^zpp warning: ZPP_LOG='trace': expected debug .* off\nzpp warning: said\n");
 }
 
+TEST(Log, LevelsHaveTheNamesThatTheVariableTakes) {
+  EXPECT_EQ(ParseLogLevel("debug"), LogLevel::kDebug);
+  EXPECT_EQ(ParseLogLevel("off"), LogLevel::kOff);
+  for (const char* none : {"", "trace", "Debug", "warning "}) EXPECT_FALSE(ParseLogLevel(none));
+}
+
 TEST(Log, OffIsNeverALevelOfALine) { EXPECT_FALSE(LogEnabled(LogLevel::kOff)); }
 
 }  // namespace
