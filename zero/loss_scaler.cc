@@ -57,7 +57,7 @@ Status LossScaler::Update(bool overflow) {
 }
 
 Status LossScaler::Shrink() {
-  if (state_.hysteresis_left > 1) {
+  if (config_.hysteresis > 1 && state_.hysteresis_left > 1) {
     --state_.hysteresis_left;
     return {};
   }
