@@ -8,13 +8,8 @@ colour; the left panel shows bus bandwidth, the right one the speed-up.
 """
 import argparse
 import json
+import numbers
 import sys
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import FuncFormatter  # noqa: E402
 
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -26,15 +21,36 @@ def size_text(size, _position=None):
     return f"{size:g} B"
 
 
+def refuse(text):
+    """Bad input: one sentence, exit code 2."""
+    print(f"plot.py: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def check_row(row):
+    for side in ("baseline", "compressed"):
+        if (side == "baseline" or row.get(side)) and not isinstance(row[side]["bus_bw"], numbers.Real):
+            raise ValueError(f"a row whose {side} bus_bw is no number")
+    if not isinstance(row["size"], numbers.Real) or row.get("compressed") and not isinstance(row["speedup"], numbers.Real):
+        raise ValueError("a row whose size or speedup is no number")
+    return row
+
+
 def load(path):
     try:
         with open(path) as file:
             report = json.load(file)
-        rows = [row for row in report["results"] if "baseline" in row]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"plot.py: {path} is no report of `zpp bw --json`: {error}")
+        rows = [check_row(row) for row in report["results"] if "baseline" in row]
+        missing = {"collective", "ranks", "nodes", "dtype"} - report.keys()
+        if missing:
+            raise ValueError(f"without {', '.join(sorted(missing))}")
+        encoding(report)
+    except OSError as error:
+        refuse(f"cannot read {path}: {error.strerror}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        refuse(f"{path} is no report of `zpp bw --json`: {type(error).__name__} {error}")
     if not rows:
-        sys.exit(f"plot.py: {path} holds no results")
+        refuse(f"{path} holds no results")
     report["results"] = sorted(rows, key=lambda row: row["size"])
     return report
 
@@ -49,7 +65,21 @@ def curve(report, side):
     return [row["size"] for row in rows], [row[side]["bus_bw"] for row in rows]
 
 
+def save(reports, title, out):
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("plot.py: matplotlib is missing: pip install -r bench/requirements.txt")
+    matplotlib.use("Agg")
+    try:
+        draw(reports, title).savefig(out, dpi=150)
+    except (OSError, ValueError) as error:
+        refuse(f"cannot write {out}: {error}")
+
+
 def draw(reports, title):
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     colours = {}
     for report in reports:
@@ -90,7 +120,7 @@ def main():
     first = reports[0]
     title = args.title or f"{first['ranks']} ranks on {first['nodes']} nodes, {first['dtype']}" + (
         f", {first['inter_gbits']:g} Gbit/s between nodes" if first.get("inter_gbits") else "")
-    draw(reports, title).savefig(args.out, dpi=150)
+    save(reports, title, args.out)
     print(f"plot.py: wrote {args.out}")
 
 

@@ -17,6 +17,7 @@ namespace zpp::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Outcome {
@@ -64,13 +65,52 @@ TEST_F(TopoEnvCommand, TopoPrintsNodeAndTopology) {
   EXPECT_EQ(run.err, "");
 }
 
-TEST_F(TopoEnvCommand, TopoDefaultsAreThoseOfBw) {
-  const Outcome run = RunZpp({"topo", "--json", "-"});
+TEST_F(TopoEnvCommand, TopoInventsNothing) {
+  const Outcome run = RunZpp({"topo"});
   EXPECT_EQ(run.exit_code, kExitOk);
-  const auto json = nlohmann::json::parse(run.out);
-  EXPECT_EQ(*Topology::FromJson(json["topology"].dump()), *Topology::EvenNodes(4, 2));
+  EXPECT_THAT(run.out, HasSubstr("world: 1 rank 0"));
+  EXPECT_THAT(run.out, HasSubstr("--ranks N --nodes M or --topology FILE"));
+  EXPECT_THAT(run.out, Not(HasSubstr("launcher:")));
+  const auto json = nlohmann::json::parse(RunZpp({"topo", "--json", "-"}).out);
+  EXPECT_EQ(*Topology::FromJson(json["topology"].dump()), Topology::Flat(1));
   EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 16u);
-  EXPECT_THAT(RunZpp({"topo", "--ranks", "1"}).out, HasSubstr("world: 1 rank 0"));
+  EXPECT_TRUE(json["launcher"].is_null());
+  // Ranks that are asked for are of this host, unless nodes are declared.
+  EXPECT_THAT(RunZpp({"topo", "--ranks", "4"}).out, HasSubstr("world: 4 ranks 0-3"));
+  EXPECT_THAT(RunZpp({"topo", "--ranks", "4"}).out, Not(HasSubstr("node 1")));
+  setenv("ZPP_LOCAL_SIZE", "3", 1);
+  EXPECT_THAT(RunZpp({"topo", "--ranks", "4"}).out, HasSubstr("node 1: 1 rank 3"));
+  EXPECT_THAT(RunZpp({"topo", "--ranks", "4", "--nodes", "4"}).out, HasSubstr("node 3: 1 rank 3"));
+}
+
+TEST_F(TopoEnvCommand, TopoShowsWhatTheLauncherSays) {
+  const std::vector<std::pair<const char*, const char*>> torchrun = {{"RANK", "1"},
+                                                                     {"WORLD_SIZE", "4"},
+                                                                     {"LOCAL_RANK", "1"},
+                                                                     {"LOCAL_WORLD_SIZE", "2"},
+                                                                     {"MASTER_ADDR", "localhost"},
+                                                                     {"MASTER_PORT", "29500"}};
+  for (const auto& [name, value] : torchrun) setenv(name, value, 1);
+  const Outcome found_out_later = RunZpp({"topo"});
+  const auto json = nlohmann::json::parse(RunZpp({"topo", "--json", "-"}).out);
+  setenv("LOCAL_WORLD_SIZE", "4", 1);
+  const Outcome one_host = RunZpp({"topo"});
+  setenv("ZPP_LOCAL_SIZE", "1", 1);
+  const Outcome declared = RunZpp({"topo"});
+  const Outcome by_flag = RunZpp({"topo", "--nodes", "2"});
+  unsetenv("WORLD_SIZE");
+  const Outcome half_set = RunZpp({"topo"});
+  for (const auto& [name, value] : torchrun) unsetenv(name);
+
+  EXPECT_THAT(found_out_later.out, HasSubstr("launcher: torchrun, rank 1 of 4, local rank 1 of 2"));
+  EXPECT_THAT(found_out_later.out, HasSubstr("nodes: the ranks find out when they connect"));
+  EXPECT_EQ(json["launcher"]["world"], 4);
+  EXPECT_TRUE(json["topology"].is_null());
+  EXPECT_THAT(one_host.out, HasSubstr("world: 4 ranks 0-3"));
+  EXPECT_THAT(declared.out, HasSubstr("node 3: 1 rank 3"));
+  EXPECT_THAT(by_flag.out, HasSubstr("node 1: 2 ranks 2-3"));
+  EXPECT_EQ(half_set.exit_code, kExitUsage);
+  EXPECT_THAT(half_set.err, HasSubstr("WORLD_SIZE"));
 }
 
 // What it writes it also reads.
@@ -96,10 +136,20 @@ TEST_F(TopoEnvCommand, TopoRefusesBadInput) {
   ExpectUsageError({"topo", "--ranks", "99999999999"}, "--ranks");
   ExpectUsageError({"topo", "--ranks", "two"}, "--ranks");
   ExpectUsageError({"topo", "--ring"}, "--ring");
+  ExpectUsageError({"topo", "--nodes", "2"}, "--nodes 2 needs --ranks");
   ExpectUsageError({"topo", "--topology", "/no/such"}, "cannot open the topology file");
   ExpectUsageError({"topo", "--topology", "/no/such", "--ranks", "2"}, "no --ranks or --nodes");
   std::ofstream(path_) << R"({"version":1,"world":3,"tiers":[{"domains":[[0,1]]},{}]})";
   ExpectUsageError({"topo", "--topology", path_.c_str()}, "rank 2 is missing");
+}
+
+TEST_F(TopoEnvCommand, WhatIsNoCommandIsNamed) {
+  ExpectUsageError({"foo"}, "there is no command 'foo': bw, ");
+  ExpectUsageError({"foo", "bw"}, "'foo'");
+  ExpectUsageError({""}, "''");
+  ExpectUsageError({"b\nw"}, "'b?w'");
+  ExpectUsageError({}, "a command is missing: bw, ");
+  ExpectUsageError({"--foo"}, "--foo");
 }
 
 TEST_F(TopoEnvCommand, TopoErrorsAreJsonToo) {

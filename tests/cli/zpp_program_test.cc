@@ -1,85 +1,10 @@
-// The program as its users run it: real processes over UCX, exit codes, what is left behind.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// Real processes over UCX: what is measured, exit codes, what is left behind.
+#include "tests/cli/program.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
-#include <thread>
-
+namespace zpp::test {
 namespace {
 
-using nlohmann::json;
 using testing::HasSubstr;
-
-std::string ReadFile(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::set<std::string> SharedMemoryFiles() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    const std::string name = entry.path().filename();
-    if (name.rfind("zpp-", 0) == 0 || name.rfind("ucx_", 0) == 0) names.insert(name);
-  }
-  return names;
-}
-
-struct Ran {
-  int code = -1;
-  std::string out, err;
-};
-
-class ZppProgram : public testing::Test {
- protected:
-  ZppProgram() : folder_(testing::TempDir() + "zpp" + std::to_string(getpid())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~ZppProgram() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-
-  // `environment` goes before the program: "RANK=0 ".
-  Ran Run(const std::string& args, const std::string& environment = "") const {
-    const std::string command = environment + " timeout 100 " ZPP_PROGRAM " " + args + " >" +
-                                Path("out") + " 2>" + Path("err");
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, ReadFile(Path("out")),
-            ReadFile(Path("err"))};
-  }
-
-  // Started in the background, to be signalled.
-  pid_t Start(const std::vector<std::string>& args) const {
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    std::freopen(Path("out").c_str(), "w", stdout);
-    std::freopen(Path("err").c_str(), "w", stderr);
-    std::vector<char*> argv = {const_cast<char*>("zpp")};
-    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
-    argv.push_back(nullptr);
-    execv(ZPP_PROGRAM, argv.data());
-    _exit(127);
-  }
-
-  // Until rank 0 has printed the table's head: all ranks are connected by then.
-  bool WaitForHead(const char* file = "out") const {
-    for (int i = 0; i < 1000; ++i) {
-      if (ReadFile(Path(file)).find("elements") != std::string::npos) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
-  }
-
-  std::string folder_;
-};
 
 TEST_F(ZppProgram, EveryCollectiveRunsAndIsRight) {
   for (const char* collective :
@@ -157,68 +82,6 @@ TEST_F(ZppProgram, ThrottledLinkIsNoFasterThanAsked) {
             3.8 * row["compressed"]["wire_bytes"]["inter"].get<double>());
 }
 
-TEST_F(ZppProgram, BadInputIsOneSentenceAndExitCodeTwo) {
-  std::ofstream(Path("lying.safetensors")) << "\xff\xff\xff\xff\xff\xff\xff\x7f{}";
-  const std::vector<std::string> bad = {
-      "",
-      "--no-such-flag",
-      "nonsense",
-      "bw",
-      "bw all_gather --no-such-flag",
-      "bw all_gather extra",
-      "bw gather",
-      "bw all_gather --ranks",
-      "bw all_gather --ranks x",
-      "bw all_gather --ranks 2 --nodes 3",
-      "bw all_gather --ranks 99999999999999999999",
-      "bw all_gather -s 99999999999999G",
-      "bw all_gather --inter-gbits nan",
-      "bw all_gather --inter-gbits inf",
-      "bw all_gather -D nan",
-      "bw all_gather -n 0",
-      "bw all_gather --threads 65",
-      "bw all_gather -n 1.5",
-      "bw all_gather --block 7",
-      "bw all_gather -d int8",
-      "bw all_gather --data /no/such/file",
-      "bw all_gather --data " + Path("lying.safetensors"),
-      "bw all_gather --json /no/such/folder/file",
-      "bw broadcast --inter int8",
-  };
-  for (const std::string& args : bad) {
-    const Ran ran = Run(args);
-    EXPECT_EQ(ran.code, 2) << args << ran.err;
-    EXPECT_THAT(ran.err, testing::StartsWith("zpp: ")) << args;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << args << ran.err;
-    EXPECT_EQ(ran.out, "") << args;
-  }
-}
-
-TEST_F(ZppProgram, BadInputOnTheWayToAReaderIsStillJson) {
-  const Ran ran = Run("bw all_gather -s 1X --json -");
-  EXPECT_EQ(ran.code, 2);
-  EXPECT_THAT(json::parse(ran.out)["error"], HasSubstr("1X"));
-}
-
-TEST_F(ZppProgram, HalfSetLauncherVariablesAreNamed) {
-  const Ran ran = Run("bw all_gather -s 1K -n 1", "RANK=0");
-  EXPECT_EQ(ran.code, 2) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("WORLD_SIZE"));
-}
-
-TEST_F(ZppProgram, RanksUnderALauncherAreRefused) {
-  const std::pair<const char*, const char*> launchers[] = {
-      {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555", "torchrun"},
-      {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555",
-       "Open MPI"}};
-  for (const auto& [environment, name] : launchers) {
-    const Ran ran = Run("bw all_reduce --ranks 4 -s 1M", environment);
-    EXPECT_EQ(ran.code, 2) << name;
-    EXPECT_THAT(ran.err, HasSubstr("already rank 1 of 2 (" + std::string(name) + ")"));
-    EXPECT_THAT(ran.out, testing::IsEmpty());
-  }
-}
-
 TEST_F(ZppProgram, ARankThatNeverComesIsNamed) {
   const Ran ran = Run("bw all_gather -s 1K -n 1 --timeout 1 --json " + Path("json"),
                       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29777");
@@ -280,11 +143,5 @@ TEST_F(ZppProgram, ARankThatDiesEndsTheRunAndIsNamed) {
   EXPECT_EQ(SharedMemoryFiles(), before);
 }
 
-TEST_F(ZppProgram, AFailedRunLeavesAnEarlierReportReadable) {
-  std::ofstream(Path("json")) << "{\"earlier\": true}";
-  const Ran ran = Run("bw all_gather -s 1K -d fp99 --json " + Path("json"));
-  EXPECT_EQ(ran.code, 2);
-  EXPECT_EQ(ReadFile(Path("json")), "{\"earlier\": true}");
-}
-
 }  // namespace
+}  // namespace zpp::test
