@@ -98,6 +98,7 @@ void AccumulateLoop(const QuantSpec& spec, PayloadIn in, float* acc, int64_t tot
     const int64_t elems = std::min<int64_t>(spec.block_elems, total - at);
     const std::byte* codes = in.codes + Values::Bytes(at);
     float* out = acc + at;
+    TouchPageAhead(out, elems * 4);
     const Values values(spec.code, scale);
     int64_t i = 0;
     for (; i + kGroup <= elems; i += kGroup) {

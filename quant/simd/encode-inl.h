@@ -76,22 +76,15 @@ HWY_INLINE VI CodesAt(T type, const std::byte* in, VF inverse, const float* unif
 
 // A vector of that many bytes is expected in memory, not in L2.
 constexpr int64_t kFromMemory_bytes = int64_t{1} << 20;
-constexpr int64_t kAheadInMemory_bytes = 4096;
 
-// Codes of `elems` elements, a multiple of kStep. Meanwhile what lies ahead_bytes further on comes
-// in from memory, unless that is 0.
+// Codes of `elems` elements, a multiple of kStep.
 template <class As, class T>
 HWY_INLINE void EncodeCodes(T type, const std::byte* in, int64_t elems, float inverse_scale,
-                            const float* uniform, std::byte* codes, int64_t ahead_bytes) {
+                            const float* uniform, std::byte* codes) {
   const VF inverse = hn::Set(DF(), inverse_scale);
   constexpr int64_t kRow_bytes = kLanes * T::kBytes;
   for (int64_t i = 0; i < elems; i += kStep) {
     const std::byte* p = in + i * T::kBytes;
-    if (ahead_bytes != 0) {
-      for (int64_t line = 0; line < kStep * T::kBytes; line += 64) {
-        hwy::Prefetch(p + ahead_bytes + line);
-      }
-    }
     VB bytes = PackBytes(CodesAt<As>(type, p, inverse, uniform + i),
                          CodesAt<As>(type, p + kRow_bytes, inverse, uniform + i + kLanes),
                          CodesAt<As>(type, p + 2 * kRow_bytes, inverse, uniform + i + 2 * kLanes),
@@ -119,11 +112,11 @@ constexpr int64_t CodeBytes(int64_t elems) {
 // Codes of one block whose length is a multiple of kStep.
 template <class As, class T>
 HWY_INLINE void EncodeBlock(T type, const std::byte* in, int64_t elems, float inverse,
-                            const float* uniform, std::byte* codes, int64_t ahead_bytes) {
+                            const float* uniform, std::byte* codes) {
   if (HWY_UNLIKELY(inverse == 0.0f)) {
     std::memset(codes, 0, static_cast<size_t>(CodeBytes<As>(elems)));
   } else {
-    EncodeCodes<As>(type, in, elems, inverse, uniform, codes, ahead_bytes);
+    EncodeCodes<As>(type, in, elems, inverse, uniform, codes);
   }
 }
 
@@ -141,13 +134,13 @@ class BlockEncoder {
         out_(out),
         noise_(noise),
         stream_(stream),
-        ahead_bytes_(in.elems * T::kBytes >= kFromMemory_bytes ? kAheadInMemory_bytes : 0) {
+        from_memory_(in.elems * T::kBytes >= kFromMemory_bytes) {
     if constexpr (kNoisy) keys_.Set(noise);
   }
 
   // Whole blocks that make a batch.
   int64_t BatchBlocks() const {
-    const int64_t elems = ahead_bytes_ != 0 ? kShortBatch_elems : kBatch_elems;
+    const int64_t elems = from_memory_ ? kShortBatch_elems : kBatch_elems;
     return std::clamp<int64_t>(elems / block_elems_, 1, kMaxBatch);
   }
 
@@ -161,14 +154,16 @@ class BlockEncoder {
     std::byte* const codes = stream_ ? staged_ : to;
     for (int64_t b = 0; b < count; ++b) {
       const int64_t at = b * block_elems_;
+      const std::byte* const in = in_ + (start + at) * T::kBytes;
+      if (from_memory_) TouchPageAhead(in, BlockBytes());
       std::byte* const block_codes = codes + CodeBytes<As>(at);
       if (NeedsClamp(scales_[b])) {
         Clamped(first + b, block_elems_, block_codes);
         continue;
       }
       StoreScale(scale_type_, scales_[b], out_.scales, first + b);
-      EncodeBlock<As>(T(), in_ + (start + at) * T::kBytes, block_elems_, inverses_[b],
-                      NoiseFrom(start + at, block_elems_), block_codes, ahead_bytes_);
+      EncodeBlock<As>(T(), in, block_elems_, inverses_[b], NoiseFrom(start + at, block_elems_),
+                      block_codes);
     }
     if (stream_) StreamCopy(codes, CodeBytes<As>(count * block_elems_), to);
   }
@@ -186,7 +181,7 @@ class BlockEncoder {
         MakeScale(As::Spec(scale_type_), ranges_.positive[0], ranges_.negative[0]);
     if (NeedsClamp(scale.scale)) return Clamped(block, elems, out_.codes + CodeBytes<As>(at));
     StoreScale(scale_type_, scale.scale, out_.scales, block);
-    EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes, 0);
+    EncodeBlock<As>(T(), values, rounded, scale.inverse, NoiseFrom(at, rounded), codes);
     std::memcpy(out_.codes + CodeBytes<As>(at), codes, static_cast<size_t>(CodeBytes<As>(elems)));
   }
 
@@ -222,7 +217,7 @@ class BlockEncoder {
   const PayloadOut out_;
   const NoiseKey noise_;
   const bool stream_;
-  const int64_t ahead_bytes_;
+  const bool from_memory_;
   PhiloxKeys keys_;
   Ranges ranges_;
   alignas(64) std::byte staged_[kBatch_elems];

@@ -73,18 +73,20 @@ void SumPlain(std::span<const SumOperand> in, float divisor, Vec out) {
 }
 
 // All operands of one format and block size; codes and scale types may differ.
-template <class Values, class Out>
+// kCount: their number, so that all scales stay in registers; 0 for any.
+template <class Values, class Out, size_t kCount>
 void SumEncoded(std::span<const SumOperand> in, float divisor, Vec out) {
+  const size_t count = kCount != 0 ? kCount : in.size();
   const bool divide = divisor != 1;
   const VF by = hn::Set(DF(), divisor);
   const int64_t block_elems = in[0].spec.block_elems;
   std::byte* data = static_cast<std::byte*>(out.data);
-  Values values[kMaxOperands];
+  Values values[kCount != 0 ? kCount : kMaxOperands];
   int64_t block = 0;
   int64_t i = 0;
   const int64_t block_bytes = Values::Bytes(block_elems);
   for (int64_t at = 0; at < out.elems; at += block_elems, ++block) {
-    for (size_t k = 0; k < in.size(); ++k) {
+    for (size_t k = 0; k < count; ++k) {
       // Several short streams are more than the CPU follows by itself.
       const std::byte* ahead = in[k].payload.codes + block * block_bytes + kAhead_bytes;
       for (int64_t line = 0; line < block_bytes; line += 64) hwy::Prefetch(ahead + line);
@@ -95,7 +97,7 @@ void SumEncoded(std::span<const SumOperand> in, float divisor, Vec out) {
     for (; i + kGroup <= end; i += kGroup) {
       const int64_t byte = Values::Bytes(i);
       Group sum = values[0].At(in[0].payload.codes + byte);
-      for (size_t k = 1; k < in.size(); ++k) {
+      for (size_t k = 1; k < count; ++k) {
         sum = Add(sum, values[k].At(in[k].payload.codes + byte));
       }
       StoreQuotient(Out(), sum, by, divide, data + i * Out::kBytes);
@@ -171,8 +173,12 @@ void SumInto(std::span<const SumOperand> in, float divisor, Vec out) {
   const QuantSpec& spec = in[0].spec;
   if (!Uniform(in)) return SumMixed<Out>(in, divisor, out);
   if (spec.compressed()) {
-    return WithValues(spec.format,
-                      [&](auto values) { SumEncoded<decltype(values), Out>(in, divisor, out); });
+    return WithValues(spec.format, [&](auto values) {
+      using Values = decltype(values);
+      if (in.size() == 2) return SumEncoded<Values, Out, 2>(in, divisor, out);
+      if (in.size() == 4) return SumEncoded<Values, Out, 4>(in, divisor, out);
+      SumEncoded<Values, Out, 0>(in, divisor, out);
+    });
   }
   WithType(spec.plain, [&](auto type) { SumPlain<decltype(type), Out>(in, divisor, out); });
 }
