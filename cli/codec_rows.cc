@@ -202,7 +202,9 @@ Status Bench::Verify(const QuantSpec& spec, double& rel_error) {
   ErrorStats stats;
   ZPP_RETURN_IF_ERROR(zpp::Encode(spec, in(), payloads_[0].span(), {}, &stats));
   ZPP_RETURN_IF_ERROR(CheckPayload(spec, count_, payloads_[0].span()));
-  rel_error = stats.relative_error();
+  // Of nothing finite (but zeros) no error can be told.
+  const bool known = stats.sum_squared_value > 0 || stats.nonfinite == 0;
+  rel_error = known ? stats.relative_error() : std::numeric_limits<double>::quiet_NaN();
   std::vector<float> values(static_cast<size_t>(count_)), decoded(values.size());
   ZPP_RETURN_IF_ERROR(
       Decode(QuantSpec::None(dtype_), in_.span(), {DType::kF32, values.data(), count_}));

@@ -39,7 +39,8 @@ struct CodecRow {
   double ratio = 0;  // to memcpy of the same bytes, timed in turns with this row
   double of_roof =
       0;  // to the op's roof: read, fill or update of the bytes that it must move anyway
-  double rel_error = 0;  // ||decoded - x|| / ||x||
+  // ||decoded - x|| / ||x||; NaN when nothing finite but zeros was there beside NaN or infinity.
+  double rel_error = 0;
 };
 
 // Medians, op and yardsticks timed in turns; results are verified while they are measured.

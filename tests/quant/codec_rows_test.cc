@@ -66,6 +66,18 @@ TEST(CodecRows, MeasuresWhateverTheDataHolds) {
   }
 }
 
+// Nothing finite was encoded: that is no error of 0.
+TEST(CodecRows, NoErrorIsToldOfNonfiniteData) {
+  for (const float value : {NAN, std::numeric_limits<float>::infinity()}) {
+    CodecBenchArgs args = Quick(1000);
+    args.data = {&value, 1};
+    const Result<std::vector<CodecRow>> rows = MeasureCodec(args);
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_EQ(rows->at(4).op, "encode");
+    EXPECT_TRUE(std::isnan(rows->at(4).rel_error));
+  }
+}
+
 TEST(CodecRows, OneRowPerTarget) {
   CodecBenchArgs args = Quick(1000);
   args.all_targets = true;
