@@ -49,6 +49,9 @@ struct CallOptions {
   // Of what this rank encoded (with feedback: residual included): added to, never reset; complete
   // when the call has ended well.
   ErrorStats* stats = nullptr;
+  // The same, in place of `stats`, of what a reduction's outermost hop encoded: the hop across
+  // nodes, or the only one.
+  ErrorStats* last_hop_stats = nullptr;
   // ReduceScatter and AllReduce: residuals that MakeFeedback made for this vector's shape, on all
   // ranks or on none. Borrowed until the call has ended; unspecified after an error. At a hop that
   // has them each part is encoded as h = sum + residual, and what h lost becomes the residual.

@@ -61,6 +61,7 @@ Status Communicator::Impl::Enqueue(const Result<CallArguments>& args, const Call
   state->user = MemoryOf(*args);
   state->noise = call.noise;
   state->stats = call.stats;
+  state->last_hop_stats = call.last_hop_stats;
   state->feedback = call.feedback;
   state->deadline = call.deadline;
   engine_.Submit(state);

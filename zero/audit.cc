@@ -45,6 +45,14 @@ int64_t CountRows(const AuditBucket& bucket) {
   return rows;
 }
 
+AuditSums WeightsOnly(const AuditSums& sums) {
+  AuditSums weights;
+  weights.weights = sums.weights;
+  weights.master_sq = sums.master_sq;
+  weights.replica_diff_sq = sums.replica_diff_sq;
+  return weights;
+}
+
 BucketAudit Derive(const AuditSums& sums) {
   BucketAudit record;
   record.rel_error = sums.outer.relative_error();
@@ -169,21 +177,24 @@ bool Audit::NeedsTrueGradient(int64_t step) const {
   return options_.every > 0 && step % options_.every == 0;
 }
 
-Status Audit::AddGradient(int bucket, std::span<const float> true_gradient,
-                          std::span<const float> received, double scale, AuditSums& sums) {
+Status Audit::AddGradient(int bucket, const AuditGradients& gradients, double scale,
+                          AuditSums& sums) {
   const AuditBucket& of = buckets_[static_cast<size_t>(bucket)];
   const size_t elems = static_cast<size_t>(of.shard_elems);
-  if (true_gradient.size() != elems || received.size() != elems || !std::isfinite(scale)) {
-    return InvalidArgument("audit: gradients of " + std::to_string(true_gradient.size()) + " and " +
-                           std::to_string(received.size()) + " elements for the shard of '" +
+  const auto& [true_gradient, received, applied] = gradients;
+  if (true_gradient.size() != elems || received.size() != elems || applied.size() != elems) {
+    return InvalidArgument("audit: gradients of " + std::to_string(true_gradient.size()) + ", " +
+                           std::to_string(received.size()) + " and " +
+                           std::to_string(applied.size()) + " elements for the shard of '" +
                            of.name + "', which has " + std::to_string(elems));
   }
+  if (!std::isfinite(scale)) return InvalidArgument("audit: the gradients' scale is not finite");
   sums.AddGradient(true_gradient, received);
   Shard& shard = shards_[static_cast<size_t>(bucket)];
   if (options_.every == 1) AddRows(of, true_gradient, received, shard, sums);
   if (!options_.update_error) return {};
-  AddSummed(true_gradient, received, scale, shard, sums);
-  AddUpdate(true_gradient, received, scale, shard, sums);
+  AddSummed(gradients, scale, shard, sums);
+  AddUpdate(gradients, scale, shard, sums);
   return {};
 }
 
@@ -206,10 +217,11 @@ void Audit::AddRows(const AuditBucket& bucket, std::span<const float> true_gradi
   }
 }
 
-void Audit::AddSummed(std::span<const float> true_gradient, std::span<const float> received,
-                      double scale, Shard& shard, AuditSums& sums) const {
+void Audit::AddSummed(const AuditGradients& gradients, double scale, Shard& shard,
+                      AuditSums& sums) const {
+  const auto& [true_gradient, received, applied] = gradients;
   for (size_t i = 0; i < true_gradient.size(); ++i) {
-    const double diff = static_cast<double>(received[i]) - true_gradient[i];
+    const double diff = static_cast<double>(applied[i]) - true_gradient[i];
     float& summed_true = shard.summed_true[i];
     float& summed_diff = shard.summed_diff[i];
     summed_true = static_cast<float>(summed_true + scale * true_gradient[i]);
@@ -219,13 +231,13 @@ void Audit::AddSummed(std::span<const float> true_gradient, std::span<const floa
   }
 }
 
-void Audit::AddUpdate(std::span<const float> true_gradient, std::span<const float> received,
-                      double scale, Shard& shard, AuditSums& sums) const {
+void Audit::AddUpdate(const AuditGradients& gradients, double scale, Shard& shard,
+                      AuditSums& sums) const {
+  const auto& [true_gradient, received, applied] = gradients;
   const AdamMoments moments(adam_, ++shard.steps);
   for (size_t i = 0; i < true_gradient.size(); ++i) {
     const double want = moments.Update(scale * true_gradient[i], shard.true_m[i], shard.true_v[i]);
-    const double got =
-        moments.Update(scale * received[i], shard.received_m[i], shard.received_v[i]);
+    const double got = moments.Update(scale * applied[i], shard.applied_m[i], shard.applied_v[i]);
     sums.update_true_sq += want * want;
     sums.update_diff_sq += (got - want) * (got - want);
   }
@@ -240,7 +252,9 @@ Status Audit::Record(int64_t step, bool exact, std::span<const int> bits,
   last_.assign(1, {});
   AuditSums all;
   for (size_t b = 0; b < merged.size(); ++b) {
-    if (buckets_[b].compressed) all.Merge(merged[b]);
+    AuditSums counted = merged[b];
+    if (!buckets_[b].compressed) counted = WeightsOnly(counted);
+    all.Merge(counted);
     BucketAudit& record = last_.emplace_back(Derive(merged[b]));
     record.bucket = static_cast<int>(b);
     record.bits = bits[b];

@@ -86,7 +86,7 @@ Result<ErrorStats> ProbeCoarser(const QuantSpec& coarser, std::span<const float>
 // measured is absent: what needs the true gradient, and what nobody encoded or kept.
 struct BucketAudit {
   int64_t step = 0;
-  int bucket = 0;  // kAllBuckets: all that are compressed, together
+  int bucket = 0;  // kAllBuckets: all together
   int bits = 0;    // of the outermost hop; 0 for kAllBuckets
   bool exact = false;
   // Of the outermost hop's encoders, decode(h) against h with the residual in it: so feedback is
@@ -131,11 +131,18 @@ struct AuditBucket {
   std::vector<RowRun> rows = {};
 };
 
+// One rank's whole shard of a bucket, averaged, in the units of one step (loss scale and all).
+struct AuditGradients {
+  std::span<const float> true_gradient;
+  std::span<const float> received;  // through compression
+  std::span<const float> applied;   // by the optimizer: at an exact step not what was `received`
+};
+
 // Keeps the records, and what must be remembered from step to step to make them.
 //
 //   if (audit.Due(step, exact)):
 //     per bucket:  AuditSums sums
-//                  audit.AddGradient(b, true, received, scale, sums)  if NeedsTrueGradient(step)
+//                  audit.AddGradient(b, gradients, scale, sums)  if NeedsTrueGradient(step)
 //                  sums.AddResidual(...), AddReplica(...), sums.outer.Merge(stats), ...
 //     gather all sums; merge per bucket in rank order;  audit.Record(step, exact, bits, merged)
 // Skipped steps are not told.
@@ -151,13 +158,12 @@ class Audit {
   bool Due(int64_t step, bool exact) const;
   bool NeedsTrueGradient(int64_t step) const;
 
-  // Both of this rank's whole shard of the bucket, averaged, in the units of one step (loss scale
-  // and all); `scale` is what the optimizer multiplies them by: clip coefficient / loss scale.
+  // `scale` is what the optimizer multiplies gradients by: clip coefficient / loss scale.
   // kInvalidArgument for wrong lengths or a scale that is not finite.
-  Status AddGradient(int bucket, std::span<const float> true_gradient,
-                     std::span<const float> received, double scale, AuditSums& sums);
-  // One entry of each per bucket, merged over ranks: adds a record per bucket and one of all
-  // compressed buckets. kInvalidArgument for a wrong number.
+  Status AddGradient(int bucket, const AuditGradients& gradients, double scale, AuditSums& sums);
+  // One entry of each per bucket, merged over ranks: adds a record per bucket and one of all: of
+  // the gradients those that are compressed, of the weights every one. kInvalidArgument for a wrong
+  // number.
   Status Record(int64_t step, bool exact, std::span<const int> bits,
                 std::span<const AuditSums> merged);
   // After weights were loaded: all rows count as seen, moments and sums start anew. Records stay.
@@ -178,18 +184,18 @@ class Audit {
   struct Shard {
     std::vector<uint8_t> seen;  // per row that is tracked
     std::vector<float> summed_true, summed_diff;
-    std::vector<float> true_m, true_v, received_m, received_v;
+    std::vector<float> true_m, true_v, applied_m, applied_v;
     int64_t steps = 0;
     std::array<std::vector<float>*, 6> vectors() {
-      return {&summed_true, &summed_diff, &true_m, &true_v, &received_m, &received_v};
+      return {&summed_true, &summed_diff, &true_m, &true_v, &applied_m, &applied_v};
     }
   };
   void AddRows(const AuditBucket& bucket, std::span<const float> true_gradient,
                std::span<const float> received, Shard& shard, AuditSums& sums) const;
-  void AddSummed(std::span<const float> true_gradient, std::span<const float> received,
-                 double scale, Shard& shard, AuditSums& sums) const;
-  void AddUpdate(std::span<const float> true_gradient, std::span<const float> received,
-                 double scale, Shard& shard, AuditSums& sums) const;
+  void AddSummed(const AuditGradients& gradients, double scale, Shard& shard,
+                 AuditSums& sums) const;
+  void AddUpdate(const AuditGradients& gradients, double scale, Shard& shard,
+                 AuditSums& sums) const;
   bool Thin();
 
   AuditOptions options_;

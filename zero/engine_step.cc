@@ -47,8 +47,11 @@ StepFigures ZeroEngine::Impl::OwnFigures() {
       figures.squares.AddSquares(gradient.subspan(
           static_cast<size_t>(piece.bucket_first - own.first), static_cast<size_t>(piece.elems)));
     }
-    figures.gradients.Merge(reducer_->stats(b));
-    since_audit_[static_cast<size_t>(b)].Merge(reducer_->stats(b));
+    AuditSums& since_audit = since_audit_[static_cast<size_t>(b)];
+    since_audit.inner.Merge(reducer_->inner_stats(b));
+    since_audit.outer.Merge(reducer_->outer_stats(b));
+    figures.gradients.Merge(reducer_->inner_stats(b));
+    figures.gradients.Merge(reducer_->outer_stats(b));
   }
   figures.weights = store_->TakeStats();
   figures.weights.Merge(gatherer_->TakeStats());
@@ -100,7 +103,7 @@ Status ZeroEngine::Impl::Apply(const Outcome& outcome) {
     ZPP_RETURN_IF_ERROR(owned_->Update(context_, b, applied_, outcome.grad_scale,
                                        reducer_->gradient(b), store_->optimizer_output(b, exact_)));
   }
-  ZPP_RETURN_IF_ERROR(store_->Refresh(*owned_, exact_));
+  ZPP_RETURN_IF_ERROR(store_->Refresh(*owned_, steps_ + 1, exact_));
   if (audit_.Due(steps_ + 1, exact_)) ZPP_RETURN_IF_ERROR(RunAudit(outcome));
   const double scale_before = scaler_.scale();
   ZPP_RETURN_IF_ERROR(scaler_.Update(false));
@@ -109,12 +112,18 @@ Status ZeroEngine::Impl::Apply(const Outcome& outcome) {
 }
 
 Result<AuditSums> ZeroEngine::Impl::SumsOf(int bucket, const Outcome& outcome) {
-  AuditSums sums;
+  AuditSums sums = std::exchange(since_audit_[static_cast<size_t>(bucket)], {});
   if (reducer_->compresses(bucket)) {
-    if (const auto truth = reducer_->truth(bucket); audit_.NeedsTrueGradient(steps_ + 1)) {
-      ZPP_RETURN_IF_ERROR(audit_.AddGradient(bucket, truth, reducer_->received(bucket),
-                                             outcome.clip / scaler_.scale(), sums));
+    if (audit_.NeedsTrueGradient(steps_ + 1)) {
+      ZPP_RETURN_IF_ERROR(audit_.AddGradient(bucket,
+                                             {.true_gradient = reducer_->truth(bucket),
+                                              .received = reducer_->received(bucket),
+                                              .applied = reducer_->gradient(bucket)},
+                                             outcome.grad_scale, sums));
+    } else {
+      sums.AddReceived(reducer_->gradient(bucket));
     }
+    sums.residual_sq += reducer_->flushed_sq(bucket);
     for (const ReduceFeedback::Piece& piece : reducer_->feedback(bucket).pieces()) {
       std::vector<float> residual(static_cast<size_t>(piece.elems));
       ZPP_RETURN_IF_ERROR(piece.residual.Read(residual));
@@ -132,7 +141,6 @@ Result<AuditSums> ZeroEngine::Impl::SumsOf(int bucket, const Outcome& outcome) {
     ZPP_RETURN_IF_ERROR(
         sums.AddReplica(owned_->master(bucket), internal::AsConst(store_->own(bucket))));
   }
-  sums.outer = std::exchange(since_audit_[static_cast<size_t>(bucket)], {});
   return sums;
 }
 

@@ -57,7 +57,8 @@ void GradientReducer::BeginStep(const StepMode& mode) {
   std::fill(added_.begin(), added_.end(), 0);
   for (Part& part : parts_) {
     part.missing = part.num_pieces;
-    part.stats = {};
+    part.outer = part.inner = {};
+    part.flushed_sq = 0;
   }
 }
 
@@ -147,8 +148,8 @@ Status GradientReducer::Start(int bucket) {
   if (mode_.truth) ZPP_RETURN_IF_ERROR(CompareWithTruth(bucket));
   const bool encodes = part.compressible && part.bits < 16 && !mode_.exact;
   if (encodes) return StartCompressed(bucket, TargetOf(bucket));
-  ZPP_RETURN_IF_ERROR(Inject(bucket));
-  return StartPlain(bucket, stage0 ? FloatsOf(part.sum) : TargetOf(bucket));
+  ZPP_RETURN_IF_ERROR(StartPlain(bucket, stage0 ? FloatsOf(part.sum) : TargetOf(bucket)));
+  return StartFlush(bucket);
 }
 
 Status GradientReducer::StartCompressed(int bucket, std::span<float> out) {
@@ -157,8 +158,12 @@ Status GradientReducer::StartCompressed(int bucket, std::span<float> out) {
   call.policy = GradientPolicy(context_->config, context_->kind(bucket), part.bits);
   call.noise =
       context_->Noise(bucket, mode_.step * context_->config.accumulation_steps + micro_batch_);
-  call.stats = &part.stats;
-  if (part.feedback.elems() > 0) call.feedback = &part.feedback;
+  call.stats = &part.inner;
+  call.last_hop_stats = &part.outer;
+  if (part.feedback.elems() > 0) {
+    call.feedback = &part.feedback;
+    part.owes = true;
+  }
   part.work = context_->comm->StartReduceScatter(VecOf(std::span<const float>(FloatsOf(part.sum))),
                                                  VecOf(out), call);
   return part.work->Poll() ? part.work->status() : Status();
@@ -187,16 +192,32 @@ Status GradientReducer::StartPlain(int bucket, std::span<float> out) {
   return part.work->Poll() ? part.work->status() : Status();
 }
 
-// What error feedback owes joins the sum, so that it arrives with the next uncompressed reduction.
-Status GradientReducer::Inject(int bucket) {
+// What error feedback owes arrives by reductions of its own, one per hop: each element has one
+// contribution per domain and zeros beside it, so the sum's bits do not depend on which rank of the
+// domain kept the residual, as they would if it joined that rank's gradient.
+Status GradientReducer::StartFlush(int bucket) {
   Part& part = parts_[Index(bucket)];
-  const std::span<float> sum = FloatsOf(part.sum);
-  for (ReduceFeedback::Piece& piece : part.feedback.pieces()) {
-    if (piece.averaged) {
-      ZPP_RETURN_IF_ERROR(piece.residual.Scale(static_cast<float>(context_->map.world)));
+  if (!part.owes) return {};
+  part.owes = false;
+  // Ranks that keep nothing take part all the same.
+  for (const int tier : FeedbackTiers()) {
+    Flush flush;
+    ZPP_ASSIGN_OR_RETURN(flush.owed, pool_.Take(context_->bucket(bucket).elems * kFloatBytes));
+    ZPP_ASSIGN_OR_RETURN(flush.arrived, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+    std::memset(flush.owed.data(), 0, flush.owed.size());
+    for (ReduceFeedback::Piece& piece : part.feedback.pieces()) {
+      if (piece.tier != tier) continue;
+      if (piece.averaged) {
+        ZPP_RETURN_IF_ERROR(piece.residual.Scale(static_cast<float>(context_->map.world)));
+      }
+      ZPP_RETURN_IF_ERROR(piece.residual.Flush(
+          FloatsOf(flush.owed)
+              .subspan(static_cast<size_t>(piece.first_elem), static_cast<size_t>(piece.elems))));
     }
-    ZPP_RETURN_IF_ERROR(piece.residual.Flush(
-        sum.subspan(static_cast<size_t>(piece.first_elem), static_cast<size_t>(piece.elems))));
+    flush.work =
+        context_->comm->StartReduceScatter(VecOf(std::span<const float>(FloatsOf(flush.owed))),
+                                           VecOf(FloatsOf(flush.arrived)), Call(bucket));
+    part.flushes.push_back(std::move(flush));
   }
   return {};
 }
@@ -208,28 +229,44 @@ Status GradientReducer::CompareWithTruth(int bucket) {
   if (!part.compressible) return {};
   ZPP_RETURN_IF_ERROR(ReduceTruth(bucket));
   if (!mode_.exact || part.bits == 16) return {};
+  return ReduceShadow(bucket);
+}
+
+Status GradientReducer::ReduceShadow(int bucket) {
+  Part& part = parts_[Index(bucket)];
   std::vector<ErrorFeedback> kept;
   for (const ReduceFeedback::Piece& piece : part.feedback.pieces()) {
     ZPP_ASSIGN_OR_RETURN(ErrorFeedback copy, piece.residual.Clone());
     kept.push_back(std::move(copy));
   }
-  ZPP_ASSIGN_OR_RETURN(part.shadow, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
-  ZPP_RETURN_IF_ERROR(StartCompressed(bucket, FloatsOf(part.shadow)));
+  ZPP_ASSIGN_OR_RETURN(Buffer now, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+  ZPP_RETURN_IF_ERROR(StartCompressed(bucket, FloatsOf(now)));
   ZPP_RETURN_IF_ERROR(part.work->Wait(context_->Patience()));
+  part.owes = owes;
   size_t i = 0;
   for (ReduceFeedback::Piece& piece : part.feedback.pieces()) {
     piece.residual = std::move(kept[i++]);
   }
+  return AddMicroBatch(std::move(now), part.shadow);
+}
+
+// Every micro-batch is reduced on its own when gradients are not accumulated first.
+Status GradientReducer::AddMicroBatch(Buffer now, Buffer& sum) {
+  if (sum.empty()) {
+    sum = std::move(now);
+    return {};
+  }
+  ZPP_RETURN_IF_ERROR(AddTo(VecOf(FloatsOf(sum)), VecOf(std::span<const float>(FloatsOf(now)))));
+  pool_.Give(std::move(now));
   return {};
 }
 
 Status GradientReducer::ReduceTruth(int bucket) {
   Part& part = parts_[Index(bucket)];
-  if (part.truth.empty()) {
-    ZPP_ASSIGN_OR_RETURN(part.truth, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
-  }
-  return context_->comm->ReduceScatter(VecOf(std::span<const float>(FloatsOf(part.sum))),
-                                       VecOf(FloatsOf(part.truth)), Call(bucket));
+  ZPP_ASSIGN_OR_RETURN(Buffer now, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+  ZPP_RETURN_IF_ERROR(context_->comm->ReduceScatter(
+      VecOf(std::span<const float>(FloatsOf(part.sum))), VecOf(FloatsOf(now)), Call(bucket)));
+  return AddMicroBatch(std::move(now), part.truth);
 }
 
 Status GradientReducer::Settle(int bucket) {
@@ -246,6 +283,14 @@ Status GradientReducer::Settle(int bucket) {
     pool_.Give(std::move(part.wire));
   }
   if (!stage0) pool_.Give(std::move(part.sum));
+  for (Flush& flush : part.flushes) {
+    ZPP_RETURN_IF_ERROR(flush.work.Wait(context_->Patience()));
+    ZPP_RETURN_IF_ERROR(
+        AddTo(VecOf(target), VecOf(std::span<const float>(FloatsOf(flush.arrived)))));
+    pool_.Give(std::move(flush.owed));
+    pool_.Give(std::move(flush.arrived));
+  }
+  part.flushes.clear();
   if (part.micro_target) {
     ZPP_RETURN_IF_ERROR(AddTo(VecOf(FloatsOf(part.shard)), VecOf(std::span<const float>(target))));
     pool_.Give(std::move(part.micro_shard));
@@ -295,7 +340,26 @@ Status GradientReducer::ScaleResiduals(float factor) {
 }
 
 void GradientReducer::DropResiduals() {
-  for (Part& part : parts_) part.feedback.Drop();
+  for (Part& part : parts_) {
+    part.feedback.Drop();
+    part.owes = false;
+  }
+}
+
+// Equal on all ranks, whether or not this one keeps a residual there.
+std::vector<int> GradientReducer::FeedbackTiers() const {
+  const Topology& topology = context_->comm->topology();
+  std::vector<int> tiers;
+  for (int tier = 0; tier < topology.tiers(); ++tier) {
+    if (topology.MaxChildren(tier + 1) > 1) tiers.push_back(tier);
+  }
+  const bool last_only = context_->config.zero_pp.error_feedback == ErrorFeedbackMode::kSecondHop;
+  if (last_only && tiers.size() > 1) tiers.erase(tiers.begin(), tiers.end() - 1);
+  return tiers;
+}
+
+void GradientReducer::set_owes(bool owes) {
+  for (Part& part : parts_) part.owes = owes && part.feedback.elems() > 0;
 }
 
 int64_t GradientReducer::shard_bytes() const {

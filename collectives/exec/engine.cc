@@ -59,7 +59,7 @@ Status Engine::BeginFront() {
                  .root_ranks = options_.root_ranks,
                  .noise = front.noise,
                  .feedback = front.feedback},
-                front.stats);
+                {.all = front.stats, .last_hop = front.last_hop_stats});
   running_ = true;
   patience_ = Deadline::In(options_.timeout_s);
   return {};

@@ -12,9 +12,11 @@ constexpr int64_t kLeastShared_bytes = 128 * 1024;
 
 }  // namespace
 
-void HostDriver::Begin(const PreparedPlan& prepared, const WalkArgs& args, ErrorStats* stats) {
+void HostDriver::Begin(const PreparedPlan& prepared, const WalkArgs& args,
+                       const Statistics& statistics) {
   walker_.Begin(prepared, args);
-  stats_ = stats;
+  statistics_ = statistics;
+  hops_ = static_cast<int>(prepared.hop_tiers.size());
   next_task_ = 0;
   tickets_.assign(static_cast<size_t>(prepared.pipeline.lanes), 0);
 }
@@ -44,6 +46,11 @@ Result<HostDriver::Step> HostDriver::NextStep(const Deadline* deadline) {
   return walker_.done() ? Step::kDone : Step::kProgressed;
 }
 
+ErrorStats* HostDriver::StatsNow() const {
+  const bool last_hop = statistics_.last_hop != nullptr && walker_.event().stage + 1 == hops_;
+  return last_hop ? statistics_.last_hop : statistics_.all;
+}
+
 size_t HostDriver::EndOfOp(size_t task) const {
   const auto tasks = walker_.Tasks();
   const uint32_t op = tasks[task].op;
@@ -70,7 +77,7 @@ Status HostDriver::RunInline(size_t end) {
   int64_t work_bytes = 0;
   while (next_task_ < end && work_bytes < kWorkPerStep_bytes) {
     const CodecTask& task = walker_.Tasks()[next_task_++];
-    ZPP_RETURN_IF_ERROR(RunTask(task, stats_));
+    ZPP_RETURN_IF_ERROR(RunTask(task, StatsNow()));
     work_bytes += task.work_bytes();
   }
   if (work_bytes >= kWorkPerStep_bytes) env_.transport->Progress();
@@ -80,18 +87,19 @@ Status HostDriver::RunInline(size_t end) {
 // Statistics are summed in the order of the tasks, so that they too do not depend on the threads.
 Status HostDriver::RunShared(size_t begin, size_t end) {
   const auto tasks = walker_.Tasks().subspan(begin, end - begin);
+  ErrorStats* const stats = StatsNow();
   task_status_.assign(tasks.size(), {});
   task_stats_.assign(tasks.size(), {});
   env_.pool->Run(
       static_cast<int64_t>(tasks.size()),
       [&](int64_t i) {
         const auto at = static_cast<size_t>(i);
-        task_status_[at] = RunTask(tasks[at], stats_ == nullptr ? nullptr : &task_stats_[at]);
+        task_status_[at] = RunTask(tasks[at], stats == nullptr ? nullptr : &task_stats_[at]);
       },
       [&] { env_.transport->Progress(); });
   for (const Status& status : task_status_) ZPP_RETURN_IF_ERROR(status);
-  if (stats_ != nullptr) {
-    for (const ErrorStats& stats : task_stats_) stats_->Merge(stats);
+  if (stats != nullptr) {
+    for (const ErrorStats& of_task : task_stats_) stats->Merge(of_task);
   }
   return {};
 }

@@ -27,12 +27,18 @@ class HostDriver {
     SentTraffic* traffic = nullptr;  // `bytes` has an entry per tier
     bool check_wire = false;
   };
+  // Where the errors of encodings are added up; either may be null. `last_hop` is in place of `all`
+  // for what a reduction's outermost hop encodes.
+  struct Statistics {
+    ErrorStats* all = nullptr;
+    ErrorStats* last_hop = nullptr;
+  };
   enum class Step : uint8_t { kProgressed, kBlocked, kDone };
 
   explicit HostDriver(const Environment& environment) : env_(environment) {}
 
-  // All that is passed stays borrowed until kDone or an error; `stats` may be null.
-  void Begin(const PreparedPlan& prepared, const WalkArgs& args, ErrorStats* stats);
+  // All that is passed stays borrowed until kDone or an error.
+  void Begin(const PreparedPlan& prepared, const WalkArgs& args, const Statistics& statistics);
   // Does a bounded amount of work and never blocks. kBlocked: peers have not sent yet.
   Result<Step> TryStep();
   // The same, but blocks where TryStep would say kBlocked, at most until `deadline`.
@@ -46,10 +52,12 @@ class HostDriver {
   Status Start();
   Result<bool> Arrived(const Deadline* deadline);
   size_t EndOfOp(size_t task) const;
+  ErrorStats* StatsNow() const;
 
   Environment env_;
   PlanWalker walker_;
-  ErrorStats* stats_ = nullptr;
+  Statistics statistics_;
+  int hops_ = 0;                     // of a reduction
   size_t next_task_ = 0;             // of the current event
   std::vector<Ticket> tickets_;      // per lane; 0: nothing in flight
   std::vector<Status> task_status_;  // of tasks that ran on the pool

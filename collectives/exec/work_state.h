@@ -32,6 +32,7 @@ class Work::State {
   uint64_t sequence = 0;
   NoiseKey noise;
   ErrorStats* stats = nullptr;
+  ErrorStats* last_hop_stats = nullptr;
   ReduceFeedback* feedback = nullptr;
   std::optional<Deadline> deadline;  // the call's own
 };

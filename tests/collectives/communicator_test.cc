@@ -328,5 +328,49 @@ TEST(Communicator, NonfiniteValuesPassThroughCompression) {
   EXPECT_TRUE(result.ok()) << result.status().message();
 }
 
+// Two nodes of two ranks, int8 inside, int4 across: each hop's error in its own statistics.
+TEST(Communicator, StatisticsOfTheLastHopAreKeptApart) {
+  const auto declared = Topology::EvenNodes(4, 2);
+  ASSERT_TRUE(declared.ok());
+  for (int threads : {1, 2}) {
+    const auto result = RunWorld(
+        {.topology = *declared, .communicator = {.codec_threads = threads}},
+        [](Communicator& comm) -> Result<std::string> {
+          constexpr int64_t kElems = 1 << 19;
+          const int64_t shard = kElems / comm.world();
+          std::vector<float> x(kElems), out(static_cast<size_t>(shard));
+          for (size_t i = 0; i < x.size(); ++i) {
+            x[i] = std::sin(static_cast<float>(i * 7 + static_cast<size_t>(comm.rank())));
+          }
+          ErrorStats total, inner, last;
+          CallOptions call;
+          call.policy = CollectivePolicy::Gradients();
+          call.policy->min_compress_bytes = 0;
+          call.stats = &total;
+          ZPP_RETURN_IF_ERROR(comm.ReduceScatter(In(x), Out(out), call));
+          call.stats = &inner;
+          call.last_hop_stats = &last;
+          ZPP_RETURN_IF_ERROR(comm.ReduceScatter(In(x), Out(out), call));
+          ZPP_REQUIRE(inner.relative_error() > 0 && inner.relative_error() < 0.01);  // int8
+          ZPP_REQUIRE(last.relative_error() > 0.05 && last.relative_error() < 0.2);  // int4
+          // What a node has summed for this rank: half the vector.
+          ZPP_REQUIRE(std::abs(static_cast<double>(last.nonzero) / kElems - 0.5) < 0.01);
+          ErrorStats both = inner;
+          both.Merge(last);
+          ZPP_REQUIRE(both.nonzero == total.nonzero && both.zeroed == total.zeroed);
+          ZPP_REQUIRE(std::abs(both.relative_error() / total.relative_error() - 1) < 1e-9);
+          ErrorStats gather_last;
+          call.last_hop_stats = &gather_last;
+          call.policy = CollectivePolicy::Weights();
+          call.policy->min_compress_bytes = 0;
+          inner = {};
+          ZPP_RETURN_IF_ERROR(comm.AllGather(In(out), Out(x), call));
+          ZPP_REQUIRE(gather_last.nonzero == 0 && inner.nonzero > 0);  // a gather has no last hop
+          return std::string();
+        });
+    EXPECT_TRUE(result.ok()) << result.status().message();
+  }
+}
+
 }  // namespace
 }  // namespace zpp::test

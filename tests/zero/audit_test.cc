@@ -174,10 +174,13 @@ TEST(Audit, AllIsTheCompressedBucketsTogether) {
   sums[0].outer = {.sum_squared_error = 1, .sum_squared_value = 100};
   sums[1].outer = {.sum_squared_error = 1e9, .sum_squared_value = 1};
   sums[2].outer = {.sum_squared_error = 8, .sum_squared_value = 800};
+  sums[1].master_sq = 100;  // weights follow their own rules
+  sums[1].replica_diff_sq = 1;
   ASSERT_TRUE(audit.Record(5, true, std::vector<int>{4, 0, 8}, sums).ok());
   ASSERT_EQ(audit.records().size(), 4u);
   EXPECT_EQ(audit.records()[0].bucket, BucketAudit::kAllBuckets);
   EXPECT_DOUBLE_EQ(audit.records()[0].rel_error, 0.1);
+  EXPECT_DOUBLE_EQ(audit.records()[0].drift.value(), 0.1);
   EXPECT_EQ(audit.records()[3].bits, 8);
   EXPECT_EQ(audit.bucket_name(2), "b");
   for (const BucketAudit& record : audit.records()) EXPECT_TRUE(record.step == 5 && record.exact);
@@ -191,7 +194,7 @@ TEST(Audit, RowsThatNeverHadAGradient) {
   EXPECT_EQ(audit.bytes(), 3);
   const auto step = [&](std::vector<float> want, std::vector<float> got) {
     AuditSums sums;
-    EXPECT_TRUE(audit.AddGradient(0, want, got, 1, sums).ok());
+    EXPECT_TRUE(audit.AddGradient(0, {want, got, got}, 1, sums).ok());
     return std::pair(sums.unseen_rows, sums.unseen_hit);
   };
   EXPECT_EQ(step({0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0}), std::pair(3L, 0L));
@@ -238,7 +241,7 @@ TEST(Audit, ShadowAdamMatchesTheOptimizer) {
     std::vector<float> got = Normal(kElems, static_cast<uint32_t>(100 + step));
     for (size_t i = 0; i < kElems; ++i) got[i] = want[i] + 0.2f * got[i];
     AuditSums sums;
-    ASSERT_TRUE(audit.AddGradient(0, want, got, 0.25, sums).ok());
+    ASSERT_TRUE(audit.AddGradient(0, {want, got, got}, 0.25, sums).ok());
     std::fill(p1.begin(), p1.end(), 0.0f);
     std::fill(p2.begin(), p2.end(), 0.0f);
     ASSERT_TRUE(AdamStep(adam, step, 0.25f, {p1, m1, v1, want, {}}).ok());
@@ -260,10 +263,22 @@ TEST(Audit, SummedErrorIsInAppliedUnits) {
   for (int64_t step = 1; step <= 4; ++step) {
     AuditSums sums;
     const std::vector<float> want = {1}, got = {step == 1 ? 1.5f : 1.0f};
-    ASSERT_TRUE(audit.AddGradient(0, want, got, step == 1 ? 0.5 : 1.0, sums).ok());
+    ASSERT_TRUE(audit.AddGradient(0, {want, got, got}, step == 1 ? 0.5 : 1.0, sums).ok());
     record = RecordOne(audit, step, sums);
   }
   EXPECT_NEAR(record.sum_error.value(), 0.25 / 3.5, 1e-6);
+}
+
+// At an exact step the optimizer gets more than what compression would have delivered.
+TEST(Audit, WhatWasAppliedCountsForTheSums) {
+  Audit audit = Make({.every = 1, .update_error = true}, {{.name = "w", .shard_elems = 1}});
+  AuditSums sums;
+  const std::vector<float> want = {1}, got = {0.5f};
+  ASSERT_TRUE(audit.AddGradient(0, {want, got, want}, 1, sums).ok());
+  const BucketAudit record = RecordOne(audit, 1, sums);
+  EXPECT_EQ(record.true_rel_error.value(), 0.5);
+  EXPECT_EQ(record.sum_error.value(), 0);
+  EXPECT_EQ(record.update_error.value(), 0);
 }
 
 TEST(Audit, WhatArrivesExactlyHasNoError) {
@@ -271,7 +286,7 @@ TEST(Audit, WhatArrivesExactlyHasNoError) {
   for (int64_t step = 1; step <= 3; ++step) {
     const std::vector<float> gradient = Normal(64, static_cast<uint32_t>(step));
     AuditSums sums;
-    ASSERT_TRUE(audit.AddGradient(0, gradient, gradient, 1, sums).ok());
+    ASSERT_TRUE(audit.AddGradient(0, {gradient, gradient, gradient}, 1, sums).ok());
     const BucketAudit record = RecordOne(audit, step, sums);
     EXPECT_NEAR(record.cosine.value(), 1, 1e-12);
     EXPECT_EQ(record.true_rel_error.value(), 0);
@@ -285,7 +300,7 @@ TEST(Audit, NothingButZerosLeavesFiguresAbsent) {
   Audit audit = Make({.every = 1, .update_error = true}, {{.name = "w", .shard_elems = 8}});
   const std::vector<float> zeros(8);
   AuditSums sums;
-  ASSERT_TRUE(audit.AddGradient(0, zeros, zeros, 1, sums).ok());
+  ASSERT_TRUE(audit.AddGradient(0, {zeros, zeros, zeros}, 1, sums).ok());
   const BucketAudit record = RecordOne(audit, 1, sums);
   EXPECT_FALSE(record.cosine || record.true_rel_error || record.sum_error || record.update_error);
   EXPECT_EQ(record.rel_error, 0);
@@ -323,7 +338,7 @@ TEST(Audit, Json) {
   Audit audit = Make({.every = 1}, {{.name = "layer \"1\"", .shard_elems = 2}});
   AuditSums sums;
   const std::vector<float> gradient = {1, 2};
-  ASSERT_TRUE(audit.AddGradient(0, gradient, gradient, 1, sums).ok());
+  ASSERT_TRUE(audit.AddGradient(0, {gradient, gradient, gradient}, 1, sums).ok());
   (void)RecordOne(audit, 1, sums);
   const nlohmann::json json = nlohmann::json::parse(audit.ToJson().dump());
   EXPECT_EQ(json["every"], 1);
@@ -351,10 +366,11 @@ TEST(Audit, RefusesBadOptionsAndSizes) {
   Audit audit = Make({.every = 1}, {{.name = "w", .shard_elems = 2}});
   AuditSums sums;
   const std::vector<float> two(2), three(3);
-  EXPECT_FALSE(audit.AddGradient(0, two, three, 1, sums).ok());
-  EXPECT_FALSE(audit.AddGradient(0, three, three, 1, sums).ok());
+  EXPECT_FALSE(audit.AddGradient(0, {two, three, three}, 1, sums).ok());
+  EXPECT_FALSE(audit.AddGradient(0, {three, three, three}, 1, sums).ok());
+  EXPECT_FALSE(audit.AddGradient(0, {two, two, three}, 1, sums).ok());
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(audit.AddGradient(0, two, two, nan, sums).ok());
+  EXPECT_FALSE(audit.AddGradient(0, {two, two, two}, nan, sums).ok());
   EXPECT_FALSE(audit.Record(1, true, std::vector<int>{4, 4}, std::vector<AuditSums>(1)).ok());
   EXPECT_EQ(audit.Last(), nullptr);
   EXPECT_EQ(audit.Last(7), nullptr);

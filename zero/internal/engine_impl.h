@@ -94,7 +94,7 @@ class ZeroEngine::Impl {
   ResidualCarry carry_;
   BitControl bits_;
   Audit audit_;
-  std::vector<ErrorStats> since_audit_;  // per bucket
+  std::vector<AuditSums> since_audit_;  // per bucket; only the gradients' encoders
   ErrorStats weights_since_audit_;
   int64_t steps_ = 0;          // Step() calls that have ended
   int64_t applied_ = 0;        // those that changed the weights

@@ -51,22 +51,33 @@ class GradientReducer {
   int bits(int bucket) const { return parts_[Index(bucket)].bits; }
   // At a step's end. Residuals of a bucket that stops being encoded are flushed in its next step.
   void set_bits(int bucket, int bits) { parts_[Index(bucket)].bits = bits; }
-  // Of what this rank encoded in this step.
-  const ErrorStats& stats(int bucket) const { return parts_[Index(bucket)].stats; }
+  // Of what this rank encoded in this step: in the outermost hop, and before it.
+  const ErrorStats& outer_stats(int bucket) const { return parts_[Index(bucket)].outer; }
+  const ErrorStats& inner_stats(int bucket) const { return parts_[Index(bucket)].inner; }
+  // Squares of the residuals that this exact step flushed.
+  double flushed_sq(int bucket) const { return parts_[Index(bucket)].flushed_sq; }
   ReduceFeedback& feedback(int bucket) { return parts_[Index(bucket)].feedback; }
   Status ScaleResiduals(float factor);
   void DropResiduals();
+  // After residuals were written from outside: whether any rank's may not be zero.
+  void set_owes(bool owes);
 
   int64_t accumulator_bytes() const { return pool_.allocated_bytes(); }
   int64_t shard_bytes() const;
   int64_t residual_bytes() const;
 
  private:
+  // What is owed at one hop, on its way.
+  struct Flush {
+    Buffer owed, arrived;
+    Work work = Work::Ended({});
+  };
   struct Part {
     bool compressible = false;
     int bits = 16;
     ReduceFeedback feedback;
-    ErrorStats stats;
+    ErrorStats outer, inner;
+    double flushed_sq = 0;
     int num_pieces = 0;
     int missing = 0;  // parameters' pieces that are not here yet in this micro-batch
     Buffer sum;       // fp32, the whole bucket; empty while nothing was added
@@ -77,6 +88,8 @@ class GradientReducer {
     Buffer truth, shadow;
     std::optional<Work> work;
     bool micro_target = false;  // the work fills micro_shard
+    bool owes = false;          // residuals may not be zero: equal on all ranks
+    std::vector<Flush> flushes;
   };
   static size_t Index(int bucket) { return static_cast<size_t>(bucket); }
 
@@ -89,7 +102,10 @@ class GradientReducer {
   Status StartCompressed(int bucket, std::span<float> out);
   Status CompareWithTruth(int bucket);
   Status ReduceTruth(int bucket);
-  Status Inject(int bucket);
+  Status ReduceShadow(int bucket);
+  Status AddMicroBatch(Buffer now, Buffer& sum);
+  Status StartFlush(int bucket);
+  std::vector<int> FeedbackTiers() const;
   Status Settle(int bucket);
   std::span<float> TargetOf(int bucket);
   CallOptions Call(int bucket) const;
