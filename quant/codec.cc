@@ -186,6 +186,8 @@ const CodecKernels& Kernels() {
 }  // namespace
 
 Status CheckPayloadSize(const QuantSpec& spec, int64_t elems, size_t bytes) {
+  // The caller has validated the spec; but without blocks there is no size to tell.
+  if (spec.compressed() && spec.block_elems <= 0) return Validate(spec);
   const int64_t expected = PayloadBytes(spec, elems);
   if (bytes == static_cast<size_t>(expected)) return {};
   return InvalidArgument("codec: a payload of " + std::to_string(bytes) + " bytes, " +

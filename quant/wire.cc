@@ -50,6 +50,7 @@ Result<QuantSpec> SpecOf(const uint8_t* bytes) {
 
 PayloadLayout LayoutOf(const QuantSpec& spec, int64_t elems) {
   if (!spec.compressed()) return {.codes_bytes = elems * SizeOf(spec.plain)};
+  if (spec.block_elems <= 0) return {};  // no spec that Validate() takes
   PayloadLayout layout;
   layout.blocks = (elems + spec.block_elems - 1) / spec.block_elems;
   layout.scales_bytes = RoundUp(layout.blocks * ScaleBytes(spec), 16);

@@ -4,20 +4,13 @@
 
 #include <fstream>
 #include <map>
+#include <random>
 #include <vector>
 
 #include "common/env.h"
 
 namespace zpp {
 namespace {
-
-// A machine that restarts gets a new one; containers of one machine share it.
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 std::string HostName() {
   char name[256] = {};
@@ -27,19 +20,32 @@ std::string HostName() {
 
 // "ipc:[4026531839]": ranks share memory only inside one IPC namespace, loopback only inside one
 // network namespace.
-std::string Namespace(const char* kind) {
+std::string Namespace(const std::string& proc, const char* kind) {
   char target[64] = {};
-  const std::string path = std::string("/proc/self/ns/") + kind;
+  const std::string path = proc + "/self/ns/" + kind;
   const ssize_t length = readlink(path.c_str(), target, sizeof(target) - 1);
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
 }
 
 }  // namespace
 
-NodeIdentity ThisNode() {
+std::string BootId(const std::string& proc) {
+  std::ifstream file(proc + "/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+NodeIdentity ThisNode(const std::string& proc) {
   if (EnvIsSet(EnvVar::kNodeId)) return {"id=" + GetEnv(EnvVar::kNodeId)};
-  return {"boot=" + BootId() + " host=" + HostName() + ' ' + Namespace("ipc") + ' ' +
-          Namespace("net")};
+  const std::string boot = BootId(proc);
+  if (boot.empty()) {
+    static const unsigned here = std::random_device()();  // the same after a fork, but for the pid
+    return {"host=" + HostName() + " process=" + std::to_string(getpid()) + '-' +
+            std::to_string(here)};
+  }
+  return {"boot=" + boot + " host=" + HostName() + ' ' + Namespace(proc, "ipc") + ' ' +
+          Namespace(proc, "net")};
 }
 
 Topology TopologyFromIdentities(std::span<const NodeIdentity> of_rank) {

@@ -202,7 +202,7 @@ Result<Topology> Topology::Subset(std::span<const int32_t> ranks) const {
   std::vector<bool> taken(static_cast<size_t>(world_));
   for (const int32_t rank : ranks) {
     if (rank < 0 || rank >= world_ || taken[static_cast<size_t>(rank)]) {
-      return InvalidArgument("a group of ranks: " + std::to_string(rank) +
+      return InvalidArgument("a group of ranks: rank " + std::to_string(rank) +
                              (rank < 0 || rank >= world_ ? " is none of " + std::to_string(world_)
                                                          : std::string(" comes twice")));
     }

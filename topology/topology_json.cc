@@ -1,9 +1,10 @@
 // Topology as JSON. Reading is strict: what it does not know it refuses.
-#include <array>
-#include <fstream>
+#include <algorithm>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
+#include "common/file.h"
 #include "common/strict_json.h"
 #include "topology/topology.h"
 
@@ -162,15 +163,11 @@ std::string Topology::ToJson() const {
 }
 
 Result<Topology> ReadTopologyFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Status(StatusCode::kNotFound, "cannot open the topology file '" + path + "'");
-  std::string text;
-  std::array<char, 1 << 16> piece;
-  while (file && text.size() <= kLimits.max_bytes) {  // anything longer is refused below
-    file.read(piece.data(), piece.size());
-    text.append(piece.data(), static_cast<size_t>(file.gcount()));
-  }
-  if (file.bad()) return DataLoss("cannot read the topology file '" + path + "'");
+  ZPP_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  // What is longer is refused below, by its first bytes.
+  const auto bytes = std::min(static_cast<size_t>(file.size_bytes()), kLimits.max_bytes + 1);
+  std::string text(bytes, '\0');
+  ZPP_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
   Result<Topology> topology = Topology::FromJson(text);
   if (topology.ok()) return topology;
   return Status(topology.status().code(), "'" + path + "': " + topology.status().message());

@@ -1,7 +1,7 @@
 #include "collectives/bootstrap/handshake.h"
 
 #include "collectives/bootstrap/internal/bytes.h"
-#include "collectives/bootstrap/rendezvous.h"
+#include "collectives/bootstrap/internal/rank_names.h"
 
 namespace zpp {
 namespace {

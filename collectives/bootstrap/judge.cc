@@ -4,7 +4,7 @@
 
 #include "collectives/bootstrap/internal/hello.h"
 #include "collectives/bootstrap/internal/mailbox.h"
-#include "collectives/bootstrap/rendezvous.h"
+#include "collectives/bootstrap/internal/rank_names.h"
 
 namespace zpp::internal {
 namespace {
@@ -73,6 +73,11 @@ void Judge::Closed(int rank, const std::string& why, double /*now_s*/) {
 void Judge::OnGather(int rank, const std::string& body, double now_s) {
   GatherBody gather;
   if (!GatherBody::Unpack(body, &gather)) return Lose(rank, "broke the control protocol");
+  if (const auto failed = failed_.find(gather.sequence); failed != failed_.end()) {
+    const std::string packed = PackGatherFailed(gather.sequence, failed->second);
+    mail_.push_back({rank, {FrameType::kGatherFailed, packed}});
+    return;
+  }
   Gathering& gathering = gatherings_[gather.sequence];
   gathering.blobs[rank] = std::move(gather.blob);
   if (gather.patience_ms != UINT32_MAX) {
@@ -95,6 +100,7 @@ void Judge::FailGathering(uint32_t sequence, const Status& why) {
     }
   }
   gatherings_.erase(sequence);
+  failed_.emplace(sequence, why);
 }
 
 void Judge::CheckGatherings(double now_s) {
@@ -180,7 +186,8 @@ void Judge::JudgeReports(double now_s) {
   // silence to show.
   if (now_s - *first_report_s_ < patience_.suspect_s) return;
   if (const int rank = MostSuspected(); rank >= 0) {
-    return Lose(rank, "lives but takes no part: " + NameRanks(Reporters(-1)) + " waited in vain");
+    return Lose(rank, "lives but takes no part: " + NameRanks(Reporters(-1)) + " waited in vain; " +
+                          kMayDiffer);
   }
   std::string why = NameRanks(Reporters(-1)) + " waited in vain";
   for (const int rank : Reporters(-1)) {

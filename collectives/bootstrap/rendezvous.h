@@ -39,8 +39,5 @@ Result<std::vector<Connection>> AssembleRanks(RendezvousSpec spec, Deadline dead
 // The others: a connection to rank 0, tried again every 10 to 500 ms.
 Result<Connection> JoinHub(const RendezvousSpec& spec, Deadline deadline);
 
-// "rank 2", "ranks 0, 3", "ranks 1, 2, 5 and 9 more".
-std::string NameRanks(const std::vector<int>& ranks);
-
 }  // namespace internal
 }  // namespace zpp

@@ -5,6 +5,7 @@
 #include <list>
 
 #include "collectives/bootstrap/internal/hello.h"
+#include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/bootstrap/internal/socket.h"
 #include "collectives/bootstrap/rendezvous.h"
 #include "common/log.h"
@@ -204,16 +205,6 @@ Result<Fd> ListenOnAny(const RendezvousSpec& spec) {
 }
 
 }  // namespace
-
-std::string NameRanks(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size() && i < kMost; ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > kMost) text += " and " + std::to_string(ranks.size() - kMost) + " more";
-  return text;
-}
 
 Result<std::vector<Connection>> AssembleRanks(RendezvousSpec spec, Deadline deadline) {
   Fd listener = std::move(spec.listener);

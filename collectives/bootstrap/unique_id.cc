@@ -1,7 +1,6 @@
 #include "collectives/bootstrap/unique_id.h"
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -10,6 +9,7 @@
 
 #include "collectives/bootstrap/internal/bytes.h"
 #include "collectives/bootstrap/internal/socket.h"
+#include "topology/node_identity.h"
 
 namespace zpp {
 namespace internal {
@@ -62,11 +62,8 @@ Fd TakeListener(uint64_t job) {
 }
 
 uint64_t MachineId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
   uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : BootId()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
 

@@ -1,6 +1,7 @@
 #include "collectives/exec/prepared_plan.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "collectives/exec/tag.h"
@@ -30,8 +31,12 @@ Status CheckLimits(const Plan& plan, int chunks) {
   }
   for (const auto* messages : {&plan.sends, &plan.recvs}) {
     for (const Message& message : *messages) {
+      // Encoded parts travel as one piece, plain ones perhaps each alone.
+      if (plan.slots[message.data.slot].spec.compressed()) continue;
       if (message.data.count > kMaxTagPieces) {
-        return InvalidArgument("a message has more parts than a tag can tell apart");
+        return InvalidArgument("a message of " + std::to_string(message.data.count) +
+                               " uncompressed parts; a tag tells " + std::to_string(kMaxTagPieces) +
+                               " apart: more tiers make messages of fewer parts");
       }
     }
   }

@@ -1,52 +1,62 @@
 #include "collectives/exec/worker_pool.h"
 
+#include "collectives/bootstrap/internal/fd.h"
+
 namespace zpp {
 
-WorkerPool::WorkerPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Loop(); });
+WorkerPool::WorkerPool(int threads)
+    : crew_(std::make_unique<Crew>()), generation_(internal::ForkGeneration()) {
+  for (int i = 1; i < threads; ++i) {
+    crew_->workers.emplace_back([crew = crew_.get()] { crew->Loop(); });
+  }
 }
 
 WorkerPool::~WorkerPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
+  if (generation_ != internal::ForkGeneration()) {
+    (void)crew_.release();
+    return;
   }
-  wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  {
+    std::lock_guard lock(crew_->mutex);
+    crew_->stop = true;
+  }
+  crew_->wake.notify_all();
+  for (std::thread& worker : crew_->workers) worker.join();
 }
 
 void WorkerPool::Run(int64_t count, const std::function<void(int64_t)>& work,
                      const std::function<void()>& between) {
+  Crew& crew = *crew_;
   {
-    std::lock_guard lock(mutex_);
-    work_ = &work;
-    count_ = count;
-    next_.store(0, std::memory_order_relaxed);
-    busy_ = static_cast<int>(workers_.size());
-    ++round_;
+    std::lock_guard lock(crew.mutex);
+    crew.work = &work;
+    crew.count = count;
+    crew.next.store(0, std::memory_order_relaxed);
+    crew.busy = static_cast<int>(crew.workers.size());
+    ++crew.round;
   }
-  wake_.notify_all();
-  for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) {
+  crew.wake.notify_all();
+  for (int64_t i; (i = crew.next.fetch_add(1, std::memory_order_relaxed)) < count;) {
     work(i);
     between();
   }
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return busy_ == 0; });
+  std::unique_lock lock(crew.mutex);
+  crew.done.wait(lock, [&] { return crew.busy == 0; });
 }
 
-void WorkerPool::Loop() {
+void WorkerPool::Crew::Loop() {
   uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex);
   for (;;) {
-    wake_.wait(lock, [&] { return stop_ || round_ != seen; });
-    if (stop_) return;
-    seen = round_;
-    const int64_t count = count_;
-    const auto* work = work_;
+    wake.wait(lock, [&] { return stop || round != seen; });
+    if (stop) return;
+    seen = round;
+    const int64_t last = count;
+    const auto* call = work;
     lock.unlock();
-    for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) (*work)(i);
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < last;) (*call)(i);
     lock.lock();
-    if (--busy_ == 0) done_.notify_one();
+    if (--busy == 0) done.notify_one();
   }
 }
 

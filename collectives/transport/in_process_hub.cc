@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/transport/internal/in_process_hub.h"
 
 namespace zpp::in_process {
 
-std::string NameRanks(std::span<const int> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-  return text;
-}
+using internal::NameRanks;
 
 Hub::Hub(int world, bool has_control, bool has_transport)
     : world_(world),

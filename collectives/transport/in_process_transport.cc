@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/transport/internal/in_process_hub.h"
 
 namespace zpp::in_process {
@@ -298,7 +299,7 @@ class InProcessTransport final : public Transport {
     for (int r = 0; r < world(); ++r) {
       if (owing[static_cast<size_t>(r)]) ranks.push_back(r);
     }
-    return NameRanks(ranks);
+    return internal::NameRanks(ranks) + "; " + internal::kMayDiffer;
   }
 
   const std::shared_ptr<Hub> hub_;

@@ -1,13 +1,13 @@
 // How ranks exchange their UCX addresses and connect.
 #include <sched.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "collectives/bootstrap/internal/bytes.h"
-#include "collectives/bootstrap/rendezvous.h"
+#include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/transport/internal/ucx_core.h"
+#include "topology/node_identity.h"
 
 namespace zpp::internal {
 namespace {
@@ -40,17 +40,9 @@ struct Card {
   }
 };
 
-std::string ThisMachine() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
 Result<std::vector<Card>> ExchangeCards(const UcxCore& core, ControlPlane& control,
                                         Deadline deadline) {
-  Card mine{
-      .version = UcxRuntimeVersion(), .machine = ThisMachine(), .address = {}, .net_address = {}};
+  Card mine{.version = UcxRuntimeVersion(), .machine = BootId(), .address = {}, .net_address = {}};
   ZPP_ASSIGN_OR_RETURN(mine.address, UcxAddress(core, /*net_only=*/false));
   ZPP_ASSIGN_OR_RETURN(mine.net_address, UcxAddress(core, /*net_only=*/true));
   ZPP_ASSIGN_OR_RETURN(const auto blobs, control.AllGather(mine.Pack(), deadline));

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "collectives/bootstrap/internal/fd.h"
-#include "collectives/bootstrap/rendezvous.h"
+#include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/transport/internal/ucx_core.h"
 #include "collectives/transport/internal/ucx_idler.h"
 #include "common/log.h"
@@ -26,6 +26,10 @@ constexpr int64_t kBestMessage_bytes = 256 << 10;
 // By then the control plane has decided, unless its heartbeat is set to more than a third of a
 // second.
 constexpr double kVerdictTime_s = 2.5;
+
+// A batch that never started, because the transport has failed and awaits the verdict: its Wait or
+// Test gets that.
+constexpr Ticket kDoomed = ~Ticket{0};
 
 Status NoSuchTicket(Ticket ticket) {
   return InvalidArgument("no batch has ticket " + std::to_string(ticket));
@@ -142,7 +146,8 @@ Status UcxTransport::CheckOps(std::span<const SendOp> sends, std::span<const Rec
 }
 
 Result<Ticket> UcxTransport::Start(std::span<const SendOp> sends, std::span<const RecvOp> recvs) {
-  if (failing_) return Settle(/*block=*/true);
+  if (failing_) ZPP_RETURN_IF_ERROR(Settle(/*block=*/false));
+  if (failing_) return kDoomed;
   if (!status_.ok()) return status_;
   if (Status bad = CheckOps(sends, recvs); !bad.ok()) return Fail(std::move(bad));
   if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
@@ -210,7 +215,8 @@ Status UcxTransport::OnDeadline(const UcxBatch& batch, double patience_s) {
   }
   std::string owing = internal::NameRanks(owed);
   if (owed.size() > 64) owed.resize(64);
-  return Fail({StatusCode::kDeadlineExceeded, "the time is up while waiting for " + owing},
+  return Fail({StatusCode::kDeadlineExceeded,
+               "the time is up while waiting for " + owing + "; " + internal::kMayDiffer},
               std::move(owed), patience_s, /*block=*/true);
 }
 

@@ -65,6 +65,24 @@ TEST_F(JudgeTest, WhoLeavesFailsAtOnceWhatOthersGather) {
   EXPECT_FALSE(judge.verdict());
 }
 
+TEST_F(JudgeTest, WhoComesLateToWhatHasFailedIsToldAtOnce) {
+  judge.Handle(1, {FrameType::kGather, GatherBody{7, 500, "x"}.Pack()}, now_s);
+  Pass(1, {0, 1, 2, 3});
+  ASSERT_EQ(judge.TakeMail().size(), 1u);  // rank 1 waited long enough
+  judge.Handle(2, {FrameType::kGather, GatherBody{7, 60000, "y"}.Pack()}, now_s);
+  const auto mail = judge.TakeMail();
+  ASSERT_EQ(mail.size(), 1u);
+  EXPECT_EQ(mail[0].to, 2);
+  EXPECT_EQ(mail[0].frame.type, FrameType::kGatherFailed);
+  // The next exchange is another one.
+  for (int rank = 0; rank < 4; ++rank) {
+    judge.Handle(rank, {FrameType::kGather, GatherBody{8, 500, "z"}.Pack()}, now_s);
+  }
+  const auto gathered = judge.TakeMail();
+  ASSERT_EQ(gathered.size(), 4u);
+  EXPECT_EQ(gathered[0].frame.type, FrameType::kGathered);
+}
+
 TEST_F(JudgeTest, WhoLeavesIsNotLost) {
   judge.Handle(2, {FrameType::kLeave, {}}, now_s);
   judge.Closed(2, "it closed", now_s);

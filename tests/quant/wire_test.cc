@@ -168,6 +168,10 @@ TEST(Codec, WrongSizesAndTypesAreRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(Encode(spec, {DType::kByte, x.data(), 100}, payload).code(), bad);
   EXPECT_EQ(Encode(spec, {DType::kF32, nullptr, 100}, payload).code(), bad);
   EXPECT_EQ(Encode(spec, {DType::kF32, x.data(), -1}, payload).code(), bad);
+  QuantSpec no_blocks = spec;
+  no_blocks.block_elems = 0;
+  EXPECT_EQ(PayloadBytes(no_blocks, 100), 0);
+  EXPECT_EQ(Encode(no_blocks, {DType::kF32, x.data(), 100}, {}).code(), bad);
   EXPECT_EQ(payload, untouched);
   EXPECT_EQ(Decode(spec, payload, {DType::kF32, x.data(), 99}).code(), bad);
   EXPECT_EQ(DecodeAccumulate(spec, std::span(payload).first(10), x).code(), bad);

@@ -36,6 +36,18 @@ TEST_F(ThisNodeTest, DeclaredNameOverridesAll) {
   EXPECT_THAT(ThisNode().text, HasSubstr("boot="));
 }
 
+// Where nothing is known of the machine nobody shares a node by a name alone.
+TEST_F(ThisNodeTest, WithoutProcEachProcessIsItsOwnNode) {
+  const std::string mine = ThisNode("/no/such/folder").text;
+  EXPECT_EQ(ThisNode("/no/such/folder").text, mine);
+  EXPECT_EQ(BootId("/no/such/folder"), "");
+  const pid_t child = fork();
+  if (child == 0) _exit(ThisNode("/no/such/folder").text == mine ? 1 : 0);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 // What a child that moved into another namespace says of itself; empty when it may not move.
 std::string IdentityAfterUnshare(int flags) {
   int fds[2];

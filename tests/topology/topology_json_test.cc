@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -174,7 +175,15 @@ TEST_F(TopologyFile, NamesTheFileThatIsBad) {
 TEST_F(TopologyFile, RefusesNoFileAFolderAndAnEndlessFile) {
   EXPECT_EQ(ReadTopologyFile("/no/such/file").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(ReadTopologyFile("/").ok());
-  EXPECT_THAT(ReadTopologyFile("/dev/zero").status().message(), HasSubstr("longer than the limit"));
+  EXPECT_THAT(ReadTopologyFile("/dev/zero").status().message(), HasSubstr("regular file"));
+  Write(std::string((size_t{16} << 20) + 5, ' '));
+  EXPECT_THAT(ReadTopologyFile(path_).status().message(), HasSubstr("longer than the limit"));
+}
+
+// Nobody writes to it: it must be refused, not waited for.
+TEST_F(TopologyFile, RefusesAPipe) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(ReadTopologyFile(path_).status().message(), HasSubstr("regular file"));
 }
 
 }  // namespace

@@ -247,5 +247,49 @@ TEST(Topology, HoldsManyRanks) {
   EXPECT_EQ(topology.At(2, 16383).ranks_before, 7 * 128);
 }
 
+// Ranks 0..7 in nodes of 3, 3 and 2 and racks of two nodes and one.
+Topology Racks() {
+  const std::vector<std::vector<int>> labels = {{0, 0, 0, 1, 1, 1, 2, 2}, {0, 0, 0, 0, 0, 0, 1, 1}};
+  Topology topology = *Topology::FromLabels(8, labels);
+  const std::vector<LinkModel> links = {{1e-6, 1e10}, {2e-5, 1e9}, {1e-3, 1e8}};
+  EXPECT_TRUE(topology.SetLinks(links).ok());
+  return topology;
+}
+
+TEST(Subset, KeepsTiersAndLinksAndNumbersRanksInTheOrderGiven) {
+  const Topology whole = Racks();
+  const std::vector<int32_t> ranks = {6, 1, 5, 0, 7};
+  const auto group = whole.Subset(ranks);
+  ASSERT_TRUE(group.ok()) << group.status().ToString();
+  EXPECT_EQ(group->world(), 5);
+  EXPECT_EQ(group->tiers(), 3);
+  EXPECT_EQ(group->links(), whole.links());
+  EXPECT_EQ(group->num_nodes(), 3);
+  for (int a = 0; a < 5; ++a) {
+    for (int b = 0; b < 5; ++b) {
+      if (a == b) continue;
+      EXPECT_EQ(group->TierOf(a, b), whole.TierOf(ranks[a], ranks[b])) << a << " " << b;
+    }
+  }
+}
+
+TEST(Subset, OfAllIsTheSameAndOfOneIsAWorldOfOne) {
+  const Topology whole = Racks();
+  const std::vector<int32_t> all = {0, 1, 2, 3, 4, 5, 6, 7}, one = {4};
+  EXPECT_EQ(*whole.Subset(all), whole);
+  EXPECT_EQ(whole.Subset(one)->world(), 1);
+  EXPECT_EQ(whole.Subset(one)->tiers(), 3);
+  EXPECT_EQ(Topology::Flat(8).Subset(one)->tiers(), 1);
+}
+
+TEST(Subset, RefusesRanksThatAreNone) {
+  const Topology whole = Racks();
+  const std::vector<int32_t> beyond = {0, 8}, negative = {-1}, twice = {3, 3};
+  EXPECT_EQ(whole.Subset(beyond).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(whole.Subset(negative).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(whole.Subset(twice).status().message(), ::testing::HasSubstr("rank 3 comes twice"));
+  EXPECT_FALSE(whole.Subset({}).ok());
+}
+
 }  // namespace
 }  // namespace zpp

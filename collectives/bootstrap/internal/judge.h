@@ -75,6 +75,7 @@ class Judge {
   const Patience patience_;
   std::vector<Seat> seats_;
   std::map<uint32_t, Gathering> gatherings_;
+  std::map<uint32_t, Status> failed_;  // gatherings: whoever comes late is told at once
   std::optional<double> first_report_s_;
   double last_tick_s_;
   std::optional<Status> verdict_;

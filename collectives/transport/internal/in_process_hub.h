@@ -54,9 +54,6 @@ bool WaitUntil(std::condition_variable& news, std::unique_lock<std::mutex>& lock
   return true;
 }
 
-// "rank 2", "ranks 0, 2".
-std::string NameRanks(std::span<const int> ranks);
-
 class Hub {
  public:
   Hub(int world, bool has_control, bool has_transport);
