@@ -1,9 +1,11 @@
 #include "zero/checkpoint_export.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "common/buffer.h"
 #include "common/safetensors_writer.h"
+#include "common/strict_json.h"
 #include "zero/internal/checkpoint_manifest.h"
 #include "zero/internal/checkpoint_shard.h"
 #include "zero/internal/checkpoint_team.h"
@@ -18,7 +20,9 @@ Result<int64_t> ScratchBytes(std::span<const ExportTensor> tensors) {
   int64_t bytes = 0;
   for (const ExportTensor& tensor : tensors) {
     const auto elems = internal::ElemsOf(tensor.shape, tensor.dtype);
-    if (!elems) return InvalidArgument("'" + tensor.name + "' has an impossible shape");
+    if (!elems)
+      return InvalidArgument("'" + Printable(tensor.name) + "' has the impossible shape " +
+                             internal::ShapeText(tensor.shape));
     bytes = std::max(bytes, *elems * SizeOf(tensor.dtype));
   }
   return bytes;

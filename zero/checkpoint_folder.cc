@@ -33,7 +33,8 @@ std::string Numbered(const char* prefix, int width, int64_t number) {
 }
 
 Status Cannot(const std::string& what, const std::string& path, int error) {
-  const bool out = error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENFILE;
+  const bool out = error == ENOSPC || error == EDQUOT || error == EIO || error == EMFILE ||
+                   error == ENFILE || error == ENOMEM;
   return {out ? StatusCode::kResourceExhausted : StatusCode::kNotFound,
           "cannot " + what + " '" + path + "': " + std::strerror(error)};
 }
@@ -192,7 +193,10 @@ SaveFolder::SaveFolder(SaveFolder&& other) noexcept
 SaveFolder::~SaveFolder() {
   std::error_code error;
   if (!temp_.empty()) fs::remove_all(temp_, error);
-  if (lock_ >= 0) close(lock_);
+  if (lock_ < 0) return;
+  // Said aloud, because a child that was forked meanwhile would keep a closed one locked.
+  (void)flock(lock_, LOCK_UN);
+  close(lock_);
 }
 
 Status SaveFolder::Publish(const std::string& manifest_text, int keep_last) {

@@ -82,7 +82,7 @@ TEST(CheckpointExport, AFailureLeavesTheOldFile) {
               Text(save(path, Described(tensors), rank)));
   }
   EXPECT_THAT(Text(save(path, {{"w", {2}}, {"w", {2}}}, -1)), HasSubstr("rank 0: "));
-  EXPECT_THAT(Text(save(path, {{"w", {-2}}}, -1)), HasSubstr("'w' has an impossible shape"));
+  EXPECT_THAT(Text(save(path, {{"w", {-2}}}, -1)), HasSubstr("'w' has the impossible shape (-2)"));
   EXPECT_THAT(Text(save(dir / "no/model.safetensors", Described(tensors), -1)),
               HasSubstr("NOT_FOUND: rank 0: cannot write"));
   EXPECT_EQ("old", ReadText(path));

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/zero/checkpoint_cases.h"
+#include "zero/internal/checkpoint_folder.h"
 
 namespace zpp::test {
 namespace {
@@ -213,6 +216,25 @@ TEST(CheckpointSave, OneJobAtATime) {
               HasSubstr("UNAVAILABLE: rank 0: another job is saving in '" + dir.path()));
   close(fd);
   EXPECT_EQ("OK", Text(SaveFrom(2, dir.path(), FewTensors(), 1)));
+}
+
+// A data loader that is forked in mid save must not keep the next save out.
+TEST(CheckpointSave, AChildForkedMeanwhileHoldsNothing) {
+  const TempFolder dir;
+  pid_t child = -1;
+  {
+    const auto folder = internal::SaveFolder::Begin(dir.path(), 1, "0123456789abcdef");
+    ASSERT_TRUE(folder.ok()) << Text(folder.status());
+    EXPECT_EQ(StatusCode::kUnavailable,
+              internal::SaveFolder::Begin(dir.path(), 1, "00").status().code());
+    child = fork();
+    if (child == 0) {
+      for (;;) pause();
+    }
+  }
+  EXPECT_EQ("OK", Text(SaveFrom(2, dir.path(), FewTensors(), 2)));
+  ASSERT_EQ(0, kill(child, SIGKILL));
+  ASSERT_EQ(child, waitpid(child, nullptr, 0));
 }
 
 }  // namespace
