@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "zero/internal/optimizer_kernels.h"
+
 namespace zpp {
 namespace {
 
@@ -23,21 +25,32 @@ constexpr size_t kTile_elems = size_t{1} << 16;
 
 using Table = std::array<uint64_t, kBins>;
 
-inline void AddSquare(float value, Table& table) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t exponent = (bits >> 23) & 0xff;
-  const uint64_t mantissa = (bits & 0x7fffff) | (exponent != 0 ? 0x800000u : 0u);
-  table[exponent] += mantissa * mantissa;
+void AddGroup(const SquareGroup& group, Table* tables) {
+  static_assert(SquareGroup::kElems % kTables == 0);
+  for (size_t i = 0; i < SquareGroup::kElems; i += kTables) {
+    for (size_t t = 0; t < kTables; ++t) {
+      tables[t][group.exponents[i + t]] += group.squares[i + t];
+    }
+  }
 }
 
 // At most kTile_elems values.
 Table SumByExponent(std::span<const float> values) {
   Table tables[kTables] = {};
-  size_t i = 0;
-  for (; i + kTables <= values.size(); i += kTables) {
-    for (size_t t = 0; t < kTables; ++t) AddSquare(values[i + t], tables[t]);
+  const OptimizerKernels& kernels = DefaultOptimizerKernels();
+  SquareGroup group;
+  constexpr size_t kElems = SquareGroup::kElems;
+  const size_t whole = values.size() / kElems * kElems;
+  for (size_t i = 0; i < whole; i += kElems) {
+    kernels.squares(values.data() + i, group);
+    AddGroup(group, tables);
   }
-  for (; i < values.size(); ++i) AddSquare(values[i], tables[i % kTables]);
+  if (whole < values.size()) {
+    float rest[kElems] = {};  // the square of zero adds nothing
+    std::copy(values.begin() + static_cast<int64_t>(whole), values.end(), rest);
+    kernels.squares(rest, group);
+    AddGroup(group, tables);
+  }
   for (size_t t = 1; t < kTables; ++t) {
     for (size_t e = 0; e < kBins; ++e) tables[0][e] += tables[t][e];
   }

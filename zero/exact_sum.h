@@ -17,8 +17,8 @@ class ExactSum {
   static constexpr size_t kLimbs = 10;
   static constexpr size_t kBytes = (kLimbs + 1) * sizeof(uint64_t);
 
-  // Adds values[i]^2 for every i. NaNs and infinities are counted instead. Costs about 1 ns per
-  // element and, per call, that of some 200 elements more. Allocates nothing.
+  // Adds values[i]^2 for every i. NaNs and infinities are counted instead. Costs about 0.6 ns
+  // per element and, per call, that of some 500 elements more. Allocates nothing.
   void AddSquares(std::span<const float> values);
   // As if `other`'s elements had been added here.
   void Merge(const ExactSum& other);

@@ -1,5 +1,6 @@
 // The optimizers element by element. Every line is one rounded operation; simd/update-inl.h has the
 // same ones in the same order.
+#include <bit>
 #include <cmath>
 
 #include "zero/internal/optimizer_kernels.h"
@@ -36,10 +37,20 @@ void SgdScalar(const SgdScalars& s, const SgdPointers& range, int64_t elems) {
   }
 }
 
+void SquaresScalar(const float* values, SquareGroup& group) {
+  for (size_t i = 0; i < SquareGroup::kElems; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
+    group.exponents[i] = (bits >> 23) & 0xff;
+    const uint64_t mantissa = (bits & 0x7fffff) | (group.exponents[i] != 0 ? 0x800000u : 0u);
+    group.squares[i] = mantissa * mantissa;
+  }
+}
+
 }  // namespace
 
 const OptimizerKernels& ScalarOptimizerKernels() {
-  static const OptimizerKernels kernels = {.name = "scalar", .adam = AdamScalar, .sgd = SgdScalar};
+  static const OptimizerKernels kernels = {
+      .name = "scalar", .adam = AdamScalar, .sgd = SgdScalar, .squares = SquaresScalar};
   return kernels;
 }
 

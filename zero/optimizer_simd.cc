@@ -13,16 +13,19 @@
 #define HWY_TARGET_INCLUDE "zero/optimizer_simd.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-// Highway first: its targets are what the file below is compiled for.
+// Highway first: its targets are what the files below are compiled for.
 #if HWY_TARGET != HWY_SCALAR
+#include "zero/simd/squares-inl.h"
 #include "zero/simd/update-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zpp::optimizer::HWY_NAMESPACE {
 
 const OptimizerKernels& Kernels() {
-  static const OptimizerKernels kernels = {
-      .name = hwy::TargetName(HWY_TARGET), .adam = AdamVector, .sgd = SgdVector};
+  static const OptimizerKernels kernels = {.name = hwy::TargetName(HWY_TARGET),
+                                           .adam = AdamVector,
+                                           .sgd = SgdVector,
+                                           .squares = SquaresVector};
   return kernels;
 }
 

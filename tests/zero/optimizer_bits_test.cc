@@ -2,8 +2,10 @@
 // nothing written beside them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "common/float_bits.h"
@@ -149,6 +151,33 @@ TEST(OptimizerBits, EveryFinitePattern) {
   for (Pattern pattern : {Pattern::kRandomBits, Pattern::kEdges, Pattern::kTiny, Pattern::kHuge}) {
     ExpectSameOnAllTargets(pattern, 4001, 1);
     if (HasFatalFailure()) return;
+  }
+}
+
+using Pair = std::pair<uint64_t, uint64_t>;
+
+std::vector<Pair> SortedSquares(const OptimizerKernels& kernels, const float* values) {
+  SquareGroup group;
+  kernels.squares(values, group);
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < SquareGroup::kElems; ++i) {
+    pairs.emplace_back(group.exponents[i], group.squares[i]);
+  }
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
+TEST(OptimizerBits, SquaresAreTheSameOnAllTargets) {
+  constexpr auto kElems = static_cast<int64_t>(SquareGroup::kElems);
+  for (Pattern pattern : AllPatterns()) {
+    for (size_t misaligned : {0, 1, 7, 15}) {
+      Guarded values(DType::kF32, Make(pattern, kElems, misaligned), 4 * misaligned);
+      const auto* floats = reinterpret_cast<const float*>(values.data());
+      for (const OptimizerKernels* kernels : SimdOptimizerKernels()) {
+        EXPECT_EQ(SortedSquares(*kernels, floats), SortedSquares(ScalarOptimizerKernels(), floats))
+            << kernels->name << " " << Name(pattern) << " off=" << misaligned;
+      }
+    }
   }
 }
 

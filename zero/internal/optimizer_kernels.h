@@ -2,6 +2,7 @@
 // tiles. Pointers lie at any multiple of 4; element counts may be anything from 0.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -45,10 +46,20 @@ struct SgdPointers {
   const float* grad;
 };
 
+// The squares of some floats: the float with exponent bits e and the mantissa m, the leading one
+// included, becomes m^2 and e. Pairs come in any order.
+struct SquareGroup {
+  static constexpr size_t kElems = 128;
+  uint64_t squares[kElems];
+  uint64_t exponents[kElems];
+};
+
 struct OptimizerKernels {
   std::string_view name;
   void (*adam)(const AdamScalars& scalars, const AdamPointers& range, int64_t elems);
   void (*sgd)(const SgdScalars& scalars, const SgdPointers& range, int64_t elems);
+  // Of SquareGroup::kElems values.
+  void (*squares)(const float* values, SquareGroup& group);
 };
 
 // ZPP_TARGET's, or the best.
