@@ -62,20 +62,26 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Collectives,
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr Shards kShards[] = {Shards::kEqual, Shards::kUneven, Shards::kMostlyEmpty};
 
+// Every size, division and place of one type and encoding.
+void AddGathers(DType dtype, const CollectivePolicy& policy, std::vector<CollectiveCase>& cases) {
+  for (int64_t count : kCounts) {
+    for (Shards shards : kShards) {
+      for (bool in_place : {false, true}) {
+        cases.push_back({.kind = CollectiveKind::kAllGather,
+                         .dtype = dtype,
+                         .in_place = in_place,
+                         .shards = shards,
+                         .count = count,
+                         .policy = policy});
+      }
+    }
+  }
+}
+
 TEST_P(Collectives, PlainGatherOfEveryTypeIsExact) {
   std::vector<CollectiveCase> cases;
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kByte}) {
-    for (int64_t count : kCounts) {
-      for (Shards shards : kShards) {
-        for (bool in_place : {false, true}) {
-          cases.push_back({.kind = CollectiveKind::kAllGather,
-                           .dtype = dtype,
-                           .in_place = in_place,
-                           .shards = shards,
-                           .count = count});
-        }
-      }
-    }
+    AddGathers(dtype, {}, cases);
   }
   RunCases({.topology = topology()}, cases);
 }
@@ -131,20 +137,7 @@ TEST_P(Collectives, CompressedGathers) {
   std::vector<CollectiveCase> cases;
   for (const QuantSpec& spec :
        {QuantSpec::Int8(), QuantSpec::Int4(Code::kLinear), QuantSpec::Int4(Code::kSqrt, 32)}) {
-    for (DType dtype : kFloats) {
-      for (int64_t count : kCounts) {
-        for (Shards shards : kShards) {
-          for (bool in_place : {false, true}) {
-            cases.push_back({.kind = CollectiveKind::kAllGather,
-                             .dtype = dtype,
-                             .in_place = in_place,
-                             .shards = shards,
-                             .count = count,
-                             .policy = Compressed(spec, spec)});
-          }
-        }
-      }
-    }
+    for (DType dtype : kFloats) AddGathers(dtype, Compressed(spec, spec), cases);
   }
   RunCases({.topology = topology()}, cases);
 }
