@@ -191,9 +191,13 @@ Status ZeroEngine::Impl::LoadResiduals(const CheckpointReader& reader) {
   if (saved_world < 1) return DataLoss("the checkpoint's 'world' is not positive");
   const Communicator& comm = *context_.comm;
   const bool same = state.value("layout", std::string()) == LayoutText();
+  reducer_->set_owes(true);
   std::map<int, std::vector<float>> owed_of;
   for (int b = 0; b < context_.num_buckets(); ++b) {
-    for (ReduceFeedback::Piece& piece : reducer_->feedback(b).pieces()) {
+    const std::span<ReduceFeedback::Piece> pieces = reducer_->feedback(b).pieces();
+    int last_tier = 0;
+    for (const ReduceFeedback::Piece& piece : pieces) last_tier = std::max(last_tier, piece.tier);
+    for (ReduceFeedback::Piece& piece : pieces) {
       std::vector<float> values(static_cast<size_t>(piece.elems), 0.0f);
       const std::string prefix =
           internal::ResidualPrefix(piece, comm.topology().DomainId(piece.tier, comm.rank()));
@@ -211,6 +215,7 @@ Status ZeroEngine::Impl::LoadResiduals(const CheckpointReader& reader) {
           ZPP_RETURN_IF_ERROR(ReadPart(reader, prefix + param.name, part.param_first, VecOf(to)));
           continue;
         }
+        if (piece.tier != last_tier) continue;  // all of it goes to the outermost hop
         auto owed = owed_of.find(part.param);
         if (owed == owed_of.end()) {
           ZPP_ASSIGN_OR_RETURN(std::vector<float> sum, OwedOf(reader, param, saved_world));

@@ -240,6 +240,7 @@ Status GradientReducer::ReduceShadow(int bucket) {
     kept.push_back(std::move(copy));
   }
   ZPP_ASSIGN_OR_RETURN(Buffer now, pool_.Take(context_->Own(bucket).elems * kFloatBytes));
+  const bool owes = part.owes;
   ZPP_RETURN_IF_ERROR(StartCompressed(bucket, FloatsOf(now)));
   ZPP_RETURN_IF_ERROR(part.work->Wait(context_->Patience()));
   part.owes = owes;

@@ -201,9 +201,7 @@ class Builder {
 
 }  // namespace
 
-int64_t SlabKind::grid_elems() const {
-  return compressed ? kFeedbackTile_elems : kPlainGrid_elems;
-}
+int64_t SlabKind::grid_elems() const { return compressed ? kFeedbackTile_elems : kPlainGrid_elems; }
 
 int64_t ShardMap::ShardElems(int rank) const {
   int64_t elems = 0;

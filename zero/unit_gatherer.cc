@@ -153,12 +153,12 @@ Status UnitGatherer::Release(int number) {
   return Free(number);
 }
 
-// Its next use in this step is near enough, and there is room.
+// Its next use in this step is near enough, and there is room. A reuse distance of 0 keeps nothing.
 bool UnitGatherer::KeepForReuse(int number) const {
   if (!follows_trace_ || live_elems_ > context_->config.max_live_elems) return false;
   int64_t distance_elems = 0;
   for (size_t i = position_; i < trace_.size(); ++i) {
-    if (trace_[i] == number) return distance_elems <= context_->config.max_reuse_distance_elems;
+    if (trace_[i] == number) return distance_elems < context_->config.max_reuse_distance_elems;
     distance_elems += units_[static_cast<size_t>(trace_[i])].elems;
   }
   return false;

@@ -46,7 +46,8 @@ Vec WeightStore::optimizer_output(int bucket, bool exact) const {
 }
 
 // At most allgather_bucket_elems on their way at once, but always one.
-Status WeightStore::Refresh(const OwnedState& owned, bool exact) {
+Status WeightStore::Refresh(const OwnedState& owned, int64_t step, bool exact) {
+  step_ = step;
   if (context_->config.stage == 0) return {};
   std::deque<Pending> pending;
   int64_t elems = 0;
@@ -86,7 +87,7 @@ Result<WeightStore::Pending> WeightStore::StartDifference(const OwnedState& owne
   ZPP_RETURN_IF_ERROR(Subtract(owned.master(bucket), AsConst(replica), FloatsOf(pending.own)));
   const CallOptions call{.policy = DifferencePolicy(context_->config, context_->kind(bucket)),
                          .shard_elems = b.shard_elems,
-                         .noise = {},
+                         .noise = context_->Noise(bucket, step_),
                          .stats = &stats_};
   pending.work =
       context_->comm->StartAllGather(VecOf(std::span<const float>(FloatsOf(pending.own))),

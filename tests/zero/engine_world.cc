@@ -185,7 +185,10 @@ std::vector<Result<Trained>> OnRanks(const Training& training, const RankTrainin
         return;
       }
       results[index] = body(**comm);
-      if (!results[index].ok()) (*comm)->Abort(results[index].status());
+      // Only what the others cannot know: they return errors of their own otherwise.
+      if (results[index].status().code() == StatusCode::kInternal) {
+        (*comm)->Abort(results[index].status());
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -28,7 +28,7 @@ class WeightStore {
 
   // After an update of the master weights: the others' parts arrive. Exact: uncompressed, so that
   // every replica equals its master. Collective.
-  Status Refresh(const OwnedState& owned, bool exact);
+  Status Refresh(const OwnedState& owned, int64_t step, bool exact);
   // Of the differences this rank encoded since the last call.
   ErrorStats TakeStats();
 
@@ -51,6 +51,7 @@ class WeightStore {
   Buffer memory_;
   std::vector<int64_t> offset_bytes_;  // per slab; -1: not here
   ErrorStats stats_;
+  int64_t step_ = 0;  // of the refresh: random numbers
   BufferPool pool_;
 };
 
