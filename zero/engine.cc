@@ -145,6 +145,12 @@ Status ZeroEngine::Impl::CreateParts(const EngineOptions& options) {
   return {};
 }
 
+ZeroEngine::Impl::~Impl() {
+  // After a failure both return at once.
+  if (gatherer_ && !gatherer_->Drain().ok()) return;
+  if (reducer_) static_cast<void>(reducer_->Finish());
+}
+
 void ZeroEngine::Impl::BeginStep() {
   exact_ = IsExactStep(steps_ + 1, context_.config.zero_pp.quant_period);
   reducer_->BeginStep(

@@ -62,6 +62,7 @@ class ZeroEngine {
                                                     const ZeroConfig& config,
                                                     std::vector<ParamSpec> params,
                                                     const EngineOptions& options = {});
+  // Waits for what is in flight, prefetched weights for instance: all ranks end their engines.
   ~ZeroEngine();
 
   // Sets all weights, in the order of the parameters, each whole and of any plain type. Every rank

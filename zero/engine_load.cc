@@ -192,12 +192,11 @@ Status ZeroEngine::Impl::LoadResiduals(const CheckpointReader& reader) {
   const Communicator& comm = *context_.comm;
   const bool same = state.value("layout", std::string()) == LayoutText();
   reducer_->set_owes(true);
+  const std::vector<int> tiers = reducer_->FeedbackTiers();
+  const int last_tier = tiers.empty() ? 0 : tiers.back();
   std::map<int, std::vector<float>> owed_of;
   for (int b = 0; b < context_.num_buckets(); ++b) {
-    const std::span<ReduceFeedback::Piece> pieces = reducer_->feedback(b).pieces();
-    int last_tier = 0;
-    for (const ReduceFeedback::Piece& piece : pieces) last_tier = std::max(last_tier, piece.tier);
-    for (ReduceFeedback::Piece& piece : pieces) {
+    for (ReduceFeedback::Piece& piece : reducer_->feedback(b).pieces()) {
       std::vector<float> values(static_cast<size_t>(piece.elems), 0.0f);
       const std::string prefix =
           internal::ResidualPrefix(piece, comm.topology().DomainId(piece.tier, comm.rank()));

@@ -347,7 +347,6 @@ void GradientReducer::DropResiduals() {
   }
 }
 
-// Equal on all ranks, whether or not this one keeps a residual there.
 std::vector<int> GradientReducer::FeedbackTiers() const {
   const Topology& topology = context_->comm->topology();
   std::vector<int> tiers;

@@ -188,6 +188,11 @@ Status UnitGatherer::Poll() {
   return {};
 }
 
+Status UnitGatherer::Drain() {
+  for (size_t u = 0; u < units_.size(); ++u) ZPP_RETURN_IF_ERROR(Finish(static_cast<int>(u)));
+  return {};
+}
+
 Status UnitGatherer::Invalidate() {
   ++generation_;
   for (size_t u = 0; u < units_.size(); ++u) {

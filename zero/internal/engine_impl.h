@@ -25,6 +25,9 @@ class ZeroEngine::Impl {
                                               std::vector<ParamSpec> params,
                                               const EngineOptions& options);
 
+  // Waits for what is in flight: it writes into the engine's memory.
+  ~Impl();
+
   Status LoadWeights(std::span<const ConstVec> weights);
   Status ReadWeights(int param, std::span<float> out);
   // One parameter in the type it computes in, whole; collective in stage 3.

@@ -57,6 +57,9 @@ class GradientReducer {
   // Squares of the residuals that this exact step flushed.
   double flushed_sq(int bucket) const { return parts_[Index(bucket)].flushed_sq; }
   ReduceFeedback& feedback(int bucket) { return parts_[Index(bucket)].feedback; }
+  // Hops that have feedback, innermost first: equal on all ranks, whether or not this one keeps a
+  // residual there.
+  std::vector<int> FeedbackTiers() const;
   Status ScaleResiduals(float factor);
   void DropResiduals();
   // After residuals were written from outside: whether any rank's may not be zero.
@@ -105,7 +108,6 @@ class GradientReducer {
   Status ReduceShadow(int bucket);
   Status AddMicroBatch(Buffer now, Buffer& sum);
   Status StartFlush(int bucket);
-  std::vector<int> FeedbackTiers() const;
   Status Settle(int bucket);
   std::span<float> TargetOf(int bucket);
   CallOptions Call(int bucket) const;

@@ -26,6 +26,8 @@ class UnitGatherer {
   Status Gather(int unit);
   Status Release(int unit);
   Status Poll();
+  // Waits for all gathers that were started.
+  Status Drain();
   // The weights have changed: everything gathered is stale, the secondary copies too.
   Status Invalidate();
 
