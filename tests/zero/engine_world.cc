@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "collectives/transport/in_process.h"
@@ -24,7 +25,8 @@ std::vector<std::vector<float>> InitialWeights(const std::vector<ParamSpec>& par
   std::vector<std::vector<float>> weights;
   for (size_t p = 0; p < params.size(); ++p) {
     std::vector<float> w(static_cast<size_t>(params[p].elems()));
-    for (size_t i = 0; i < w.size(); ++i) w[i] = 0.1f * Noise(p + 1, i);
+    const uint64_t key = std::hash<std::string>()(params[p].name);
+    for (size_t i = 0; i < w.size(); ++i) w[i] = 0.1f * Noise(key, i);
     weights.push_back(std::move(w));
   }
   return weights;
