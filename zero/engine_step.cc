@@ -127,6 +127,8 @@ Result<AuditSums> ZeroEngine::Impl::SumsOf(int bucket, const Outcome& outcome) {
     for (const ReduceFeedback::Piece& piece : reducer_->feedback(bucket).pieces()) {
       std::vector<float> residual(static_cast<size_t>(piece.elems));
       ZPP_RETURN_IF_ERROR(piece.residual.Read(residual));
+      const float unit = piece.averaged ? 1 : 1 / static_cast<float>(context_.map.world);
+      for (float& value : residual) value *= unit;
       sums.AddResidual(residual);
     }
     if (reducer_->bits(bucket) > context_.config.zero_pp.quant_bits) {

@@ -286,6 +286,11 @@ Status GradientReducer::Settle(int bucket) {
   if (!stage0) pool_.Give(std::move(part.sum));
   for (Flush& flush : part.flushes) {
     ZPP_RETURN_IF_ERROR(flush.work.Wait(context_->Patience()));
+    if (mode_.exact) {
+      for (const float value : FloatsOf(flush.arrived)) {
+        part.flushed_sq += static_cast<double>(value) * value;
+      }
+    }
     ZPP_RETURN_IF_ERROR(
         AddTo(VecOf(target), VecOf(std::span<const float>(FloatsOf(flush.arrived)))));
     pool_.Give(std::move(flush.owed));

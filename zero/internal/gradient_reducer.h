@@ -54,7 +54,7 @@ class GradientReducer {
   // Of what this rank encoded in this step: in the outermost hop, and before it.
   const ErrorStats& outer_stats(int bucket) const { return parts_[Index(bucket)].outer; }
   const ErrorStats& inner_stats(int bucket) const { return parts_[Index(bucket)].inner; }
-  // Squares of the residuals that this exact step flushed.
+  // Squares of what this exact step flushed, as it arrived in the own part.
   double flushed_sq(int bucket) const { return parts_[Index(bucket)].flushed_sq; }
   ReduceFeedback& feedback(int bucket) { return parts_[Index(bucket)].feedback; }
   // Hops that have feedback, innermost first: equal on all ranks, whether or not this one keeps a
