@@ -50,8 +50,19 @@ int64_t MomentsBytes(const ZeroConfig& config, const Sizes& z) {
   return 0;
 }
 
+// The hops whose encodings have feedback: one, or two of them with `both`.
+int64_t FeedbackHops(const ZeroConfig& config, const Sizes& z) {
+  const ErrorFeedbackMode mode = config.zero_pp.error_feedback;
+  if (!config.quantized_gradients || mode == ErrorFeedbackMode::kOff || z.world == 1) return 0;
+  const bool two = z.node_ranks > 1 && z.node_ranks < z.world;
+  return mode == ErrorFeedbackMode::kBoth && two ? 2 : 1;
+}
+
 int64_t GradientsBytes(const ZeroConfig& config, const Sizes& z) {
   int64_t bytes = kFloatBytes * z.n;
+  if (config.zero_pp.quant_period > 0) {
+    bytes += FeedbackHops(config, z) * kFloatBytes * (z.c + Share(z.c, z.world));
+  }
   if (config.stage > 0) bytes += kFloatBytes * z.own;
   if (config.zero_pp.reduce_every_micro_batch && config.accumulation_steps > 1) {
     bytes += kFloatBytes * z.own;
@@ -73,11 +84,9 @@ int64_t GatheredBytes(const ZeroConfig& config, const ModelSize& model, const Si
 }
 
 int64_t ResidualElems(const ZeroConfig& config, const Sizes& z) {
-  const ErrorFeedbackMode mode = config.zero_pp.error_feedback;
-  if (!config.quantized_gradients || mode == ErrorFeedbackMode::kOff || z.world == 1) return 0;
-  if (z.node_ranks == z.world) return z.c;
-  const bool inner = mode == ErrorFeedbackMode::kBoth && z.node_ranks > 1;
-  return Share(z.c, z.node_ranks) + (inner ? z.c : 0);
+  const int64_t hops = FeedbackHops(config, z);
+  if (hops == 0 || z.node_ranks == z.world) return hops * z.c;
+  return Share(z.c, z.node_ranks) + (hops - 1) * z.c;
 }
 
 int64_t ResidualBytes(ResidualType type, int64_t elems) {

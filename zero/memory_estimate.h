@@ -5,21 +5,21 @@
 // ranks with k of them per node; s bytes per element of the compute type; o = n/D elements that a
 // rank updates (n in stage 0), each division rounded up:
 //
-//   weights     stages 0-2: s (n + f)              stage 3: s p + s f/D, and s (n - p)/D unless
-//   fp32 master      4 o moments     Adam 8 o    SGD 4 o with momentum, else 0 gradients   4 n for
-//   the sums; stages 1-3: 4 o for what is reduced, and 4 o more when every one
-//               of several micro-batches is; t n where gradients travel as t = 2 bytes: n - c when
-//               everything else is always encoded
-//   gathered    stage 3, with L = n - p + f gathered elements, the largest unit u, the configured
-//               max_live, reuse distance R and prefetch P:
-//               at most s min(L, max_live + u, 2 u + R/2 + P), for a backward pass that takes the
-//               units in the forward pass's opposite order
-//   hpZ copy    stage 3: s L/hpz where zero_hpz_partition_size is above 1
-//   residuals   r elements of error feedback, 4, 2 or 1 + 1/128 bytes each. Several nodes: the
-//               second hop has r = c/k, and the first c more when both have feedback and k > 1. One
-//               node: r = c. One rank, or nothing encoded: none
-//   staging     weight differences of stages 1-2: 4 (b + b/D) with b = c, at most what
-//               allgather_bucket_size and one bucket have
+// - weights: stages 0-2 s (n + f); stage 3 s p + s f/D, and s (n - p)/D unless fp32
+// - master: 4 o
+// - moments: Adam 8 o; SGD 4 o with momentum, else 0
+// - gradients: 4 n for the sums; stages 1-3: 4 o for what is reduced, 4 o more when every one of
+//   several micro-batches is; 2 n where gradients travel as 16 bits (n - c when there are no exact
+//   steps); 4 (c + c/D) per hop with error feedback, for residuals on their way in an exact step
+// - gathered: stage 3, with L = n - p + f gathered elements, the largest unit u, the configured
+//   max_live, reuse distance R and prefetch P: at most s min(L, max_live + u, 2 u + R/2 + P), for a
+//   backward pass that takes the units in the forward pass's opposite order
+// - hpZ copy: stage 3, s L/hpz where zero_hpz_partition_size is above 1
+// - residuals: 4, 2 or 1 + 1/128 bytes for each of r elements. Several nodes: the second hop has
+//   r = c/k, and the first c more when both have feedback and k > 1. One node: r = c. One rank, or
+//   nothing encoded: none
+// - staging: weight differences of stages 1-2, 4 (b + b/D) with b = c, at most what
+//   allgather_bucket_size and one bucket have
 //
 // States (weights, master, moments, residuals, hpZ copy) are exact up to padding between
 // parameters. Gradients and what is gathered are upper bounds: how much is alive at once is decided

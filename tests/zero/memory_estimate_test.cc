@@ -139,6 +139,7 @@ TEST(MemoryEstimate, StagingOfDifferences) {
 
 TEST(MemoryEstimate, GradientsThatTravelAs16Bit) {
   ZeroConfig config = Compressed(2);
+  config.zero_pp.error_feedback = ErrorFeedbackMode::kOff;
   EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 7'000'000);  // exact steps
   config.zero_pp.quant_period = 0;
   EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 5'200'000);
@@ -146,6 +147,19 @@ TEST(MemoryEstimate, GradientsThatTravelAs16Bit) {
   EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 5'200'000);
   config.accumulation_steps = 2;
   EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 6'200'000);
+}
+
+// In an exact step residuals are reduced beside the gradients, once per hop that keeps some.
+TEST(MemoryEstimate, ResidualsOnTheirWay) {
+  ZeroConfig config = Compressed(2);
+  const int64_t per_hop = 4 * (900'000 + 225'000);
+  EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 7'000'000 + per_hop);
+  config.zero_pp.error_feedback = ErrorFeedbackMode::kBoth;
+  EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 7'000'000 + 2 * per_hop);
+  EXPECT_EQ(EstimateMemory(config, kModel, {.world = 4, .node_ranks = 4}).gradients_bytes,
+            7'000'000 + per_hop);
+  config.zero_pp.quant_period = 0;
+  EXPECT_EQ(EstimateMemory(config, kModel, kTwoByTwo).gradients_bytes, 5'200'000);
 }
 
 TEST(MemoryEstimate, NothingAndAlone) {
