@@ -10,6 +10,7 @@
 
 #include "cli/data_file.h"
 #include "cli/parse.h"
+#include "cli/rank_flags.h"
 #include "collectives/communicator.h"
 #include "common/env.h"
 #include "common/strict_json.h"
@@ -17,8 +18,6 @@
 namespace zpp::cli {
 namespace {
 
-constexpr int kDefaultRanks = 4;
-constexpr int kMaxLocalRanks = 256;
 constexpr std::array kMeasured = {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
                                   CollectiveKind::kAllReduce, CollectiveKind::kAllToAll,
                                   CollectiveKind::kBroadcast};
@@ -91,30 +90,12 @@ Status ResolvePolicy(const BwFlags& flags, BwArgs* args) {
   return {};
 }
 
-// Without --nodes two are declared, unless the environment declares some.
-int NodesFor(const BwFlags& flags, int ranks) {
-  if (flags.nodes) return *flags.nodes;
-  const bool declared = EnvIsSet(EnvVar::kLocalSize) || EnvIsSet(EnvVar::kTopologyFile);
-  return declared ? 0 : std::min(2, ranks);
-}
-
 Status ResolveRanks(const BwFlags& flags, const LaunchEnv* launched, BwArgs* args) {
-  if (flags.ranks || launched == nullptr) args->ranks = flags.ranks.value_or(kDefaultRanks);
-  if (flags.ranks && (*flags.ranks < 1 || *flags.ranks > kMaxLocalRanks)) {
-    return InvalidArgument("--ranks must be from 1 to " + std::to_string(kMaxLocalRanks) +
-                           ", not " + std::to_string(*flags.ranks));
-  }
-  if (flags.nodes && *flags.nodes < 1) {
-    return InvalidArgument("--nodes must be at least 1, not " + std::to_string(*flags.nodes));
-  }
-  args->nodes = NodesFor(flags, args->ranks);
-  const int world = args->ranks > 0 ? args->ranks : launched->world;
-  args->ranks_here = args->ranks > 0 ? args->ranks : launched->local_size.value_or(1);
-  if (args->nodes > world) {
-    return InvalidArgument("--nodes " + std::to_string(args->nodes) +
-                           " leaves a node empty: there are only " + std::to_string(world) +
-                           " ranks");
-  }
+  ZPP_ASSIGN_OR_RETURN(const RankCounts counts,
+                       ResolveRankFlags({flags.ranks, flags.nodes}, launched));
+  args->ranks = counts.ranks;
+  args->nodes = counts.nodes;
+  args->ranks_here = counts.ranks > 0 ? counts.ranks : launched->local_size.value_or(1);
   return {};
 }
 

@@ -1,7 +1,5 @@
 #include "cli/bw_command.h"
 
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -10,21 +8,11 @@
 #include "cli/codec_command.h"
 #include "cli/json_file.h"
 #include "cli/launcher.h"
-#include "collectives/bootstrap/launch_env.h"
+#include "cli/rank_flags.h"
 #include "collectives/connect.h"
-#include "common/env.h"
 
 namespace zpp::cli {
 namespace {
-
-// This process's arguments, without its name.
-std::vector<std::string> OwnArguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> args;
-  for (std::string arg; std::getline(file, arg, '\0');) args.push_back(arg);
-  if (!args.empty()) args.erase(args.begin());
-  return args;
-}
 
 // All that can be wrong is found here, once; only then ranks are started.
 int LaunchRanks(BwArgs args, const BwFlags& flags) {
@@ -39,64 +27,26 @@ int LaunchRanks(BwArgs args, const BwFlags& flags) {
   return Launch(spec);
 }
 
-// A flag that is given wins: its variable is for when it is not.
-void PreferFlags(const BwFlags& flags) {
-  const std::pair<EnvVar, bool> given[] = {
-      {EnvVar::kTimeout, flags.timeout_s.has_value()},
-      {EnvVar::kThreads, flags.threads.has_value()},
-      {EnvVar::kChunkBytes, !flags.chunk.empty()},
-      {EnvVar::kLocalSize, flags.nodes.has_value()},
-      {EnvVar::kTopologyFile, flags.nodes.has_value()},
-  };
-  for (const auto& [variable, is_given] : given) {
-    if (is_given) unsetenv(std::string(Describe(variable).name).c_str());
-  }
-}
-
-// Each of the launcher's ranks would start a job of its own, and all would print.
-Status RanksOfItsOwn(const LaunchEnv& launched) {
-  return InvalidArgument("--ranks starts ranks of its own, but this is already rank " +
-                         std::to_string(launched.rank) + " of " + std::to_string(launched.world) +
-                         " (" + launched.launcher + "): leave --ranks out");
-}
-
 int RunBw(const BwFlags& flags) {
   if (flags.collective == "codec") return RunCodec(flags);
   const auto refuse = [&flags](const Status& why) {
     return ReportBadInput(flags.json, flags.collective, why);
   };
-  PreferFlags(flags);
-  const Result<LaunchEnv> launched = ReadLaunchEnv();
-  const bool alone = launched.status().code() == StatusCode::kNotFound;
-  if (!launched.ok() && !alone && !flags.ranks) return refuse(launched.status());
-  if (launched.ok() && launched->world > 1 && flags.ranks) return refuse(RanksOfItsOwn(*launched));
-  Result<BwArgs> args = ResolveBw(flags, launched.ok() ? &*launched : nullptr);
+  PreferFlags({{EnvVar::kTimeout, flags.timeout_s.has_value()},
+               {EnvVar::kThreads, flags.threads.has_value()},
+               {EnvVar::kChunkBytes, !flags.chunk.empty()},
+               {EnvVar::kLocalSize, flags.nodes.has_value()},
+               {EnvVar::kTopologyFile, flags.nodes.has_value()}});
+  const Result<std::optional<LaunchEnv>> launched = LaunchedBy(flags.ranks);
+  if (!launched.ok()) return refuse(launched.status());
+  Result<BwArgs> args = ResolveBw(flags, *launched ? &**launched : nullptr);
   if (!args.ok()) return refuse(args.status());
   return args->ranks > 0 ? LaunchRanks(*std::move(args), flags)
-                         : RunBwRank(*std::move(args), launched->rank);
+                         : RunBwRank(*std::move(args), (*launched)->rank);
 }
 
-// Adds flags to one group of the help.
-class Group {
- public:
-  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
-  template <typename T>
-  Group& Option(const char* flag, T& value, const char* help) {
-    app_.add_option(flag, value, help)->group(name_);
-    return *this;
-  }
-  Group& Flag(const char* flag, bool& value, const char* help) {
-    app_.add_flag(flag, value, help)->group(name_);
-    return *this;
-  }
-
- private:
-  CLI::App& app_;
-  const char* name_;
-};
-
 void AddSizeFlags(CLI::App& app, BwFlags* f) {
-  Group(app, "Sizes")
+  FlagGroup(app, "Sizes")
       .Option("-b", f->min_size, "smallest vector in bytes, suffixes K M G (1M)")
       .Option("-e", f->max_size, "largest vector (64M)")
       .Option("-f", f->factor, "from one size to the next (4)")
@@ -107,7 +57,7 @@ void AddSizeFlags(CLI::App& app, BwFlags* f) {
 }
 
 void AddRankFlags(CLI::App& app, BwFlags* f) {
-  Group(app, "Ranks")
+  FlagGroup(app, "Ranks")
       .Option("--ranks", f->ranks,
               "start N ranks on this host (4); not given under torchrun, mpirun or srun: theirs")
       .Option("--nodes", f->nodes, "declare M nodes (with --ranks: 2, or as ZPP_LOCAL_SIZE says)")
@@ -118,7 +68,7 @@ void AddRankFlags(CLI::App& app, BwFlags* f) {
 }
 
 void AddEncodingFlags(CLI::App& app, BwFlags* f) {
-  Group(app, "Compression")
+  FlagGroup(app, "Compression")
       .Option("--intra", f->intra, "encoding inside a node: none, int8, int4 (int8)")
       .Option("--inter", f->inter,
               "encoding across nodes (int4 for reductions, int8 for all_gather)")
@@ -129,7 +79,7 @@ void AddEncodingFlags(CLI::App& app, BwFlags* f) {
 }
 
 void AddRunFlags(CLI::App& app, BwFlags* f) {
-  Group(app, "Running")
+  FlagGroup(app, "Running")
       .Option("-o", f->op, "sum or avg (sum)")
       .Option("-n", f->iters, "iterations; the result of the last one is checked (20)")
       .Option("-w", f->warmup, "iterations before, not timed (3)")
@@ -139,7 +89,7 @@ void AddRunFlags(CLI::App& app, BwFlags* f) {
 }
 
 void AddReportFlags(CLI::App& app, BwFlags* f) {
-  Group(app, "Report")
+  FlagGroup(app, "Report")
       .Flag("--explain", f->explain, "print the plan")
       .Flag("--all-targets", f->all_targets, "codec: every SIMD target that this CPU has")
       .Flag("--report_gbits", f->report_gbits, "bandwidth in Gbit/s instead of GB/s")

@@ -19,6 +19,25 @@ struct CommandResult {
   std::function<int()> run;
 };
 
+// Adds flags to one group of a subcommand's help.
+class FlagGroup {
+ public:
+  FlagGroup(CLI::App& app, const char* name) : app_(app), name_(name) {}
+  template <typename T>
+  FlagGroup& Option(const char* flag, T& value, const char* help) {
+    app_.add_option(flag, value, help)->group(name_);
+    return *this;
+  }
+  FlagGroup& Flag(const char* flag, bool& value, const char* help) {
+    app_.add_flag(flag, value, help)->group(name_);
+    return *this;
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
 // 0 when ok, kExitUsage when the caller can fix it (RemedyFor), else kExitFailed.
 int ExitCodeFor(const Status& status);
 // Prints "zpp: <message>" to standard error when it is not ok, and returns its exit code.

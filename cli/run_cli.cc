@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/env_command.h"
 #include "cli/topo_command.h"
+#include "cli/train_command.h"
 #include "cli/version.h"
 #include "common/strict_json.h"
 
@@ -66,6 +67,7 @@ int RunCli(int argc, const char* const* argv) {
   CommandResult chosen;
   // One line per subcommand.
   AddBwCommand(app, &chosen);
+  AddTrainCommand(app, &chosen);
   AddTopoCommand(app, &chosen);
   AddEnvCommand(app, &chosen);
   if (const std::string text = NoCommand(app, argc, argv); !text.empty()) return Refuse(text);
