@@ -21,3 +21,10 @@ cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -D
   -DCMAKE_BUILD_TYPE=Release >/dev/null
 cmake --build "$work/build" -j2 >/dev/null
 "$work/build/consumer"
+
+# The examples are a project of their own too.
+cp -r "$(dirname "$0")/../../examples" "$work/examples"
+cmake -S "$work/examples" -B "$work/examples-build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release >/dev/null
+cmake --build "$work/examples-build" -j2 >/dev/null
+timeout 100 "$work/examples-build/train_tiny"
