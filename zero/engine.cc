@@ -209,7 +209,7 @@ Status ZeroEngine::Impl::LoadWeights(std::span<const ConstVec> weights) {
   carry_ = {};
   residual_factor_ = 1;
   steps_ = applied_ = 0;
-  audit_.Restart();
+  RestartErrorControl();
   BeginStep();
   return {};
 }

@@ -91,7 +91,6 @@ Result<std::string> ZeroEngine::Impl::Load(const std::string& dir) {
   std::string user;
   ZPP_RETURN_IF_ERROR(AgreeOn(*context_.comm, LoadLocally(dir, &user)));
   reducer_->EndStep();
-  audit_.Restart();
   BeginStep();
   return user;
 }
@@ -103,8 +102,10 @@ Status ZeroEngine::Impl::LoadLocally(const std::string& dir, std::string* user) 
   for (size_t p = 0; p < context_.params.size(); ++p) {
     ZPP_RETURN_IF_ERROR(LoadReplica(reader, static_cast<int>(p)));
   }
+  RestartErrorControl();
   ZPP_RETURN_IF_ERROR(RestoreJson(reader.meta().state));
   ZPP_RETURN_IF_ERROR(LoadResiduals(reader));
+  ZPP_RETURN_IF_ERROR(LoadStatistics(reader));
   *user = reader.meta().user;
   return {};
 }
@@ -175,9 +176,27 @@ Status ZeroEngine::Impl::RestoreJson(const nlohmann::json& state) {
     if (!level.is_number_integer()) return DataLoss("the checkpoint's 'bits' are not numbers");
     levels.push_back(level.get<int32_t>());
   }
-  if (const Status restored = bits_.Restore(levels); !restored.ok()) return {};
-  for (int b = 0; b < buckets; ++b) {
-    if (reducer_->compresses(b)) reducer_->set_bits(b, bits_.bits(b));
+  ZPP_RETURN_IF_ERROR(bits_.Restore(levels));
+  ApplyBits();
+  return {};
+}
+
+// Only the same ranks with the same buckets can go on with them.
+Status ZeroEngine::Impl::LoadStatistics(const CheckpointReader& reader) {
+  std::vector<ErrorStats> stats = Statistics();
+  const auto bytes = static_cast<int64_t>(stats.size() * sizeof(ErrorStats));
+  const std::vector<int64_t> shape = {context_.comm->world(), bytes};
+  const bool same = reader.meta().state.value("layout", std::string()) == LayoutText();
+  if (!same || !reader.Has(internal::kStatisticsName) ||
+      reader.shape(internal::kStatisticsName) != shape) {
+    return {};
+  }
+  ZPP_RETURN_IF_ERROR(reader.Read(internal::kStatisticsName, context_.comm->rank() * bytes,
+                                  {DType::kByte, stats.data(), bytes}));
+  weights_since_audit_ = stats.back();
+  for (size_t b = 0; b < since_audit_.size(); ++b) {
+    since_audit_[b].inner = stats[2 * b];
+    since_audit_[b].outer = stats[2 * b + 1];
   }
   return {};
 }

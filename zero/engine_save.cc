@@ -42,6 +42,17 @@ class Pieces {
     return {};
   }
 
+  // Borrowed. One row per rank, in the machine's own layout.
+  void AddStatistics(std::span<const ErrorStats> statistics) {
+    const auto bytes = static_cast<int64_t>(statistics.size_bytes());
+    pieces_.push_back({.name = internal::kStatisticsName,
+                       .shape = {context_.comm->world(), bytes},
+                       .first_elem = context_.comm->rank() * bytes,
+                       .dtype = DType::kByte,
+                       .data = statistics.data(),
+                       .elems = bytes});
+  }
+
   std::span<const StatePiece> all() const { return pieces_; }
 
  private:
@@ -103,6 +114,16 @@ nlohmann::json ZeroEngine::Impl::StateJson() const {
           {"config", ToJson(config)}};
 }
 
+std::vector<ErrorStats> ZeroEngine::Impl::Statistics() const {
+  std::vector<ErrorStats> statistics;
+  for (const AuditSums& sums : since_audit_) {
+    statistics.push_back(sums.inner);
+    statistics.push_back(sums.outer);
+  }
+  statistics.push_back(weights_since_audit_);
+  return statistics;
+}
+
 Status ZeroEngine::Impl::Save(const std::string& dir, const std::string& user) {
   Pieces pieces(context_);
   // In stage 0 all ranks have the same.
@@ -125,6 +146,8 @@ Status ZeroEngine::Impl::Save(const std::string& dir, const std::string& user) {
       ZPP_RETURN_IF_ERROR(pieces.AddResidual(b, piece));
     }
   }
+  const std::vector<ErrorStats> statistics = Statistics();
+  if (context_.config.stage > 0) pieces.AddStatistics(statistics);
   return SaveCheckpoint(*context_.comm, dir,
                         {.step = steps_,
                          .model_fingerprint = ModelFingerprint(Tensors()),

@@ -1,4 +1,5 @@
 // What Step() does once all gradients are there.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -174,6 +175,20 @@ Status ZeroEngine::Impl::ControlBits(std::span<const AuditSums> merged) {
     if (bits_.Observe(b, sums.outer, sums.coarser)) reducer_->set_bits(b, bits_.bits(b));
   }
   return {};
+}
+
+void ZeroEngine::Impl::RestartErrorControl() {
+  audit_.Restart();
+  std::fill(since_audit_.begin(), since_audit_.end(), AuditSums());
+  weights_since_audit_ = {};
+  bits_.Reset();
+  ApplyBits();
+}
+
+void ZeroEngine::Impl::ApplyBits() {
+  for (int b = 0; b < context_.num_buckets(); ++b) {
+    if (reducer_->compresses(b)) reducer_->set_bits(b, bits_.bits(b));
+  }
 }
 
 std::vector<int64_t> ZeroEngine::Impl::TakeTraffic() {

@@ -79,6 +79,10 @@ bool BitControl::Observe(int bucket, const ErrorStats& encoded, const ErrorStats
   return true;
 }
 
+void BitControl::Reset() {
+  for (Level& level : levels_) level = {.bits = options_.min_bits};
+}
+
 std::vector<int32_t> BitControl::state() const {
   std::vector<int32_t> state;
   for (const Level& level : levels_) {

@@ -74,6 +74,8 @@ class BitControl {
   // nothing. True when the bits changed.
   bool Observe(int bucket, const ErrorStats& encoded, const ErrorStats& coarser = {});
 
+  // All buckets at min_bits again.
+  void Reset();
   // Two numbers per bucket, for checkpoints. Restore: kDataLoss for what state() never gives for as
   // many buckets. What the options do not allow, as they may have changed, becomes min_bits.
   std::vector<int32_t> state() const;

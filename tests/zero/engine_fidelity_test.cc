@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <random>
@@ -345,6 +347,33 @@ TEST(EngineFidelity, BitsFollowTheBoundUpAndDown) {
   // At steps 2, 4, ...: of the steps before. Calm from step 8 on, twice in a row at step 10.
   EXPECT_EQ(bits.at("w0"), (std::vector<int>{4, 8, 8, 8, 8, 4, 4, 4}));
   EXPECT_EQ(bits.at("w1"), (std::vector<int>{4, 4, 4, 4, 4, 4, 4, 4}));
+}
+
+// Saved in the middle of a period: the next change of bits rests on steps before the save too.
+TEST(EngineFidelity, BitsGoOnFromACheckpoint) {
+  std::string dir = testing::TempDir() + "zpp_fidelity_XXXXXX";
+  ASSERT_NE(mkdtemp(dir.data()), nullptr);
+  Training t = Base(2, 2);
+  t.config.quantized_weights = true;
+  t.config.zero_pp.max_rel_error = 0.05;
+  t.config.zero_pp.quant_period = 4;
+  t.steps = 7;
+  const Trained unbroken = AgreedResult(Train(t));
+  EXPECT_LT(unbroken.reports[5].gradient_rel_error, 0.05);  // 8 bits since step 4
+  t.after_step = [&dir](ZeroEngine& engine, const StepReport& report) {
+    return report.step == 3 ? engine.Save(dir) : Status();
+  };
+  EXPECT_TRUE(SameBits(AgreedResult(Train(t)).weights, unbroken.weights));
+  t.after_step = {};
+  t.resume_from = dir;
+  const Trained resumed = AgreedResult(Train(t));
+  std::filesystem::remove_all(dir);
+  EXPECT_TRUE(SameBits(resumed.weights, unbroken.weights));
+  EXPECT_TRUE(SameBits(resumed.replicas, unbroken.replicas));
+  ASSERT_EQ(resumed.audit.at("records").size(), unbroken.audit.at("records").size());
+  for (size_t i = 0; i < unbroken.audit.at("records").size(); ++i) {
+    EXPECT_EQ(resumed.audit["records"][i]["rel_error"], unbroken.audit["records"][i]["rel_error"]);
+  }
 }
 
 }  // namespace

@@ -125,6 +125,8 @@ TEST(BitControl, GoesUpLevelByLevelAboveTheBound) {
   EXPECT_FALSE(control.Observe(1, WithError(0.2)));
   EXPECT_EQ(control.bits(0), 4);  // buckets have nothing to do with each other
   EXPECT_EQ(control.bits(2), 4);
+  control.Reset();
+  EXPECT_EQ(control.bits(1), 4);
 }
 
 TEST(BitControl, GoesDownWhenTheCoarserEncodingWouldDoTwiceInARow) {

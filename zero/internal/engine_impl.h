@@ -72,6 +72,9 @@ class ZeroEngine::Impl {
   Status Apply(const Outcome& outcome);
   Status Skip();
   Status RunAudit(const Outcome& outcome);
+  // Figures and bits as in a new engine.
+  void RestartErrorControl();
+  void ApplyBits();
   Result<AuditSums> SumsOf(int bucket, const Outcome& outcome);
   Status ControlBits(std::span<const AuditSums> merged);
   std::vector<int64_t> TakeTraffic();
@@ -86,6 +89,9 @@ class ZeroEngine::Impl {
   Status LoadBucket(const CheckpointReader& reader, int bucket);
   Status LoadReplica(const CheckpointReader& reader, int param);
   Status LoadResiduals(const CheckpointReader& reader);
+  // This rank's encoders' statistics since the last audit: what the next change of bits rests on.
+  std::vector<ErrorStats> Statistics() const;
+  Status LoadStatistics(const CheckpointReader& reader);
 
   internal::EngineContext context_;
   Communicator* norm_group_ = nullptr;

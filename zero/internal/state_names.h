@@ -11,6 +11,9 @@ inline std::string StateName(const char* what, const std::string& param) {
   return std::string(what) + "/" + param;
 }
 
+// Encoders' statistics since the last audit, a row per rank.
+inline constexpr char kStatisticsName[] = "error_statistics";
+
 // What domain `domain` of tier `tier` owes of one parameter, "mean" when in units after the
 // division by the world size.
 inline std::string ResidualPrefix(const ReduceFeedback::Piece& piece, int domain) {
