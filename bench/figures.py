@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every performance figure, by one command:
 
-    python3 bench/figures.py --build build/release --out build/figures [--only codec,error,links,mpi]
+    python3 bench/figures.py --build build/release --out build/figures [--only codec,error,links,mpi,train]
 
 Writes figures.md (a table with the bar beside each figure), figures.json, and the JSON of every single run. Claims are
 ratios within one run. The links need root (network namespaces), the comparison needs mpirun; without them the section
@@ -17,8 +17,10 @@ import shutil
 import subprocess
 import sys
 
+from figures_train import train
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-SECTIONS = ("codec", "error", "links", "mpi")
+SECTIONS = ("codec", "error", "links", "mpi", "train")
 L2, DRAM = 64 << 10, 64 << 20
 FP32 = 4
 
@@ -27,6 +29,7 @@ class Figures:
     """Rows of the table, and where everything is."""
 
     def __init__(self, build, out):
+        self.build = build
         self.zpp = os.path.join(build, "cli", "zpp")
         self.compare = os.path.join(build, "bench", "compare_mpi")
         self.model = os.path.join(build, "demo", "model.safetensors")
@@ -249,7 +252,7 @@ def main():
     if not os.path.exists(figures.zpp):
         sys.exit(f"figures.py: {figures.zpp} is not there: build first")
     os.makedirs(args.out, exist_ok=True)
-    for name, measure in (("codec", codec), ("error", error), ("links", links), ("mpi", mpi)):
+    for name, measure in (("codec", codec), ("error", error), ("links", links), ("mpi", mpi), ("train", train)):
         if name in wanted:
             print(name, flush=True)
             measure(figures)
