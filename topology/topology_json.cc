@@ -162,15 +162,29 @@ std::string Topology::ToJson() const {
   return Json{{"version", kVersion}, {"world", world_}, {"tiers", std::move(tier_list)}}.dump();
 }
 
-Result<Topology> ReadTopologyFile(const std::string& path) {
+namespace {
+
+Result<std::string> ReadText(const std::string& path) {
   ZPP_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  // What is longer is refused below, by its first bytes.
+  // What is longer is refused later, by its first bytes.
   const auto bytes = std::min(static_cast<size_t>(file.size_bytes()), kLimits.max_bytes + 1);
   std::string text(bytes, '\0');
   ZPP_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  Result<Topology> topology = Topology::FromJson(text);
+  return text;
+}
+
+}  // namespace
+
+// Whoever reads the message may have set the variable long ago: it says what kind of file it was.
+Result<Topology> ReadTopologyFile(const std::string& path) {
+  const Result<std::string> text = ReadText(path);
+  if (!text.ok()) {
+    return Status(text.status().code(), "the topology file: " + text.status().message());
+  }
+  Result<Topology> topology = Topology::FromJson(*text);
   if (topology.ok()) return topology;
-  return Status(topology.status().code(), "'" + path + "': " + topology.status().message());
+  return Status(topology.status().code(),
+                "the topology file '" + path + "': " + topology.status().message());
 }
 
 }  // namespace zpp

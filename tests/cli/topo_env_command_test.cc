@@ -137,7 +137,7 @@ TEST_F(TopoEnvCommand, TopoRefusesBadInput) {
   ExpectUsageError({"topo", "--ranks", "two"}, "--ranks");
   ExpectUsageError({"topo", "--ring"}, "--ring");
   ExpectUsageError({"topo", "--nodes", "2"}, "--nodes 2 needs --ranks");
-  ExpectUsageError({"topo", "--topology", "/no/such"}, "cannot open the topology file");
+  ExpectUsageError({"topo", "--topology", "/no/such"}, "the topology file: cannot open '/no/such'");
   ExpectUsageError({"topo", "--topology", "/no/such", "--ranks", "2"}, "no --ranks or --nodes");
   std::ofstream(path_) << R"({"version":1,"world":3,"tiers":[{"domains":[[0,1]]},{}]})";
   ExpectUsageError({"topo", "--topology", path_.c_str()}, "rank 2 is missing");

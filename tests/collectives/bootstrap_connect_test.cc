@@ -209,7 +209,7 @@ TEST(Connect, ARankThatCannotGoOnTellsTheOthers) {
   for (const int rank : {0, 2}) {
     EXPECT_EQ(outcomes[static_cast<size_t>(rank)].status.code(), StatusCode::kAborted);
     EXPECT_THAT(outcomes[static_cast<size_t>(rank)].status.message(),
-                HasSubstr("rank 1 aborted: cannot open the topology file"));
+                HasSubstr("rank 1 aborted: the topology file: cannot open '/nonexistent.json'"));
   }
 }
 

@@ -174,6 +174,9 @@ TEST_F(TopologyFile, NamesTheFileThatIsBad) {
 
 TEST_F(TopologyFile, RefusesNoFileAFolderAndAnEndlessFile) {
   EXPECT_EQ(ReadTopologyFile("/no/such/file").status().code(), StatusCode::kNotFound);
+  for (const char* bad : {"/no/such/file", "/", "/dev/zero"}) {  // a message says what was read
+    EXPECT_THAT(ReadTopologyFile(bad).status().message(), testing::StartsWith("the topology file"));
+  }
   EXPECT_FALSE(ReadTopologyFile("/").ok());
   EXPECT_THAT(ReadTopologyFile("/dev/zero").status().message(), HasSubstr("regular file"));
   Write(std::string((size_t{16} << 20) + 5, ' '));
