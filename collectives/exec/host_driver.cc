@@ -1,6 +1,8 @@
 #include "collectives/exec/host_driver.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 namespace zpp {
 namespace {
@@ -90,13 +92,13 @@ Status HostDriver::RunShared(size_t begin, size_t end) {
   ErrorStats* const stats = StatsNow();
   task_status_.assign(tasks.size(), {});
   task_stats_.assign(tasks.size(), {});
-  env_.pool->Run(
-      static_cast<int64_t>(tasks.size()),
-      [&](int64_t i) {
-        const auto at = static_cast<size_t>(i);
-        task_status_[at] = RunTask(tasks[at], stats == nullptr ? nullptr : &task_stats_[at]);
-      },
-      [&] { env_.transport->Progress(); });
+  const auto run = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    task_status_[at] = RunTask(tasks[at], stats == nullptr ? nullptr : &task_stats_[at]);
+  };
+  // By reference: a function that owned it would allocate.
+  env_.pool->Run(static_cast<int64_t>(tasks.size()), std::cref(run),
+                 [this] { env_.transport->Progress(); });
   for (const Status& status : task_status_) ZPP_RETURN_IF_ERROR(status);
   if (stats != nullptr) {
     for (const ErrorStats& of_task : task_stats_) stats->Merge(of_task);

@@ -47,7 +47,8 @@ void CallEverything(const QuantSpec& spec, Buffers& b, ErrorFeedback& feedback, 
         Decode(spec, b.payload, out).ok() && DecodeAccumulate(spec, b.payload, b.values).ok() &&
         ReduceRecode(args, b.recoded).ok() && ReduceRecode(args, b.recoded, &b.stats).ok() &&
         CheckPayload(spec, kElems, b.payload).ok() &&
-        feedback.Encode(spec, 0, in, b.payload, {}, &b.stats).ok();
+        feedback.Encode(spec, 0, in, b.payload, {}, &b.stats).ok() &&
+        feedback.Reduce(args, 0, b.recoded, &b.stats).ok();
 }
 
 TEST(CodecAllocation, NoCallAllocates) {
