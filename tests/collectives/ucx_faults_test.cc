@@ -112,6 +112,78 @@ TEST(Ucx, ARankThatTakesNoPartIsNamed) {
   }
 }
 
+// Keeps the verdict back until it is released, and hears what the transport asks for.
+class WithheldVerdict final : public ControlPlane {
+ public:
+  explicit WithheldVerdict(std::shared_ptr<ControlPlane> plane) : plane_(std::move(plane)) {}
+  void Release() { released_ = true; }
+  bool reported() const { return reported_; }
+  int awaited() const { return awaited_; }
+
+  int rank() const override { return plane_->rank(); }
+  int world() const override { return plane_->world(); }
+  Result<std::vector<std::string>> AllGather(const std::string& mine, Deadline deadline) override {
+    return plane_->AllGather(mine, deadline);
+  }
+  std::optional<Status> Verdict() override { return released_ ? plane_->Verdict() : std::nullopt; }
+  int verdict_fd() const override { return -1; }
+  void Abort(const std::string& why) override { plane_->Abort(why); }
+  void Report(int suspect, const std::string& why) override {
+    reported_ = true;
+    plane_->Report(suspect, why);
+  }
+  std::optional<Status> AwaitVerdict(Deadline deadline) override {
+    ++awaited_;
+    return plane_->AwaitVerdict(deadline);
+  }
+  void Leave() override { plane_->Leave(); }
+
+ private:
+  const std::shared_ptr<ControlPlane> plane_;
+  bool released_ = false, reported_ = false;
+  int awaited_ = 0;
+};
+
+// Between a failure and its verdict: Start and Test never block, and what was started then ends
+// with the verdict.
+TEST(Ucx, StartDoesNotWaitForTheVerdict) {
+  RankProcesses ranks(2, [](int rank) -> Result<std::string> {
+    const Topology topology = *Topology::EvenNodes(2, 2);  // TCP notices a peer that is gone
+    ZPP_ASSIGN_OR_RETURN(auto plane, JoinTestPlane(rank, 2));
+    const auto control = std::make_shared<WithheldVerdict>(std::move(plane));
+    ZPP_ASSIGN_OR_RETURN(
+        auto transport,
+        MakeUcxTransport(control, topology, {.profile = UcxProfile::kHost, .timeout_s = 60},
+                         Deadline::In(20)));
+    if (rank == 1) ::raise(SIGKILL);
+    std::vector<std::byte> out(1 << 20), in(out.size());
+    const SendOp send{1, 1, out};
+    const RecvOp recv{1, 1, in};
+    ZPP_ASSIGN_OR_RETURN(const Ticket first, transport->Start({&send, 1}, {&recv, 1}));
+    for (const Deadline deadline = Deadline::In(20); !control->reported(); ::usleep(1000)) {
+      ZPP_REQUIRE(!deadline.expired());
+      ZPP_ASSIGN_OR_RETURN(const bool complete, transport->Test(first));
+      ZPP_REQUIRE(!complete);
+    }
+    const Result<Ticket> second = transport->Start({&send, 1}, {&recv, 1});
+    ZPP_REQUIRE_MSG(second.ok(), second.status().message());
+    for (const Ticket ticket : {first, *second}) {
+      const Result<bool> complete = transport->Test(ticket);
+      ZPP_REQUIRE(complete.ok() && !*complete);
+    }
+    ZPP_REQUIRE(control->awaited() == 0);  // nothing has blocked so far
+    ZPP_REQUIRE(control->AwaitVerdict(Deadline::In(20)).has_value());
+    control->Release();
+    const Status status = transport->Test(*second).status();
+    ZPP_REQUIRE(transport->Start({&send, 1}, {}).status().message() == status.message());
+    return status;
+  });
+  EXPECT_TRUE(ranks.Hear({0}, Deadline::In(60)));
+  const RankOutcome survivor = ranks.Collect(Deadline::In(0))[0];
+  EXPECT_EQ(survivor.status.code(), StatusCode::kPeerLost) << survivor.ToString();
+  EXPECT_EQ(survivor.status.lost_rank(), 1) << survivor.ToString();
+}
+
 TEST(Ucx, TheSurvivorsGoOnInASmallerWorld) {
   RankProcesses ranks(4, [](int rank) -> Result<std::string> {
     int world = 4, self = rank;
