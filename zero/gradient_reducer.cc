@@ -62,6 +62,11 @@ void GradientReducer::BeginStep(const StepMode& mode) {
   }
 }
 
+bool GradientReducer::untouched() const {
+  return micro_batch_ == 0 &&
+         std::all_of(added_.begin(), added_.end(), [](int added) { return added == 0; });
+}
+
 bool GradientReducer::ReducesNow() const {
   return context_->config.zero_pp.reduce_every_micro_batch ||
          micro_batch_ + 1 == context_->config.accumulation_steps;
@@ -88,12 +93,14 @@ Status GradientReducer::Add(int param, const ConstVec& grad) {
     ZPP_RETURN_IF_ERROR(PrepareSum(b));
     Part& part = parts_[Index(b)];
     const Vec sum = VecOf(FloatsOf(part.sum));
-    for (const ParamPiece& piece : context_->bucket(b).pieces) {
-      if (piece.param != param) continue;
-      ZPP_RETURN_IF_ERROR(AddTo(Slice(sum, piece.bucket_first, piece.elems),
-                                Slice(grad, piece.param_first, piece.elems)));
-      --part.missing;
-    }
+    // Parameters of a bucket lie in order, and each has one piece in it.
+    const auto& pieces = context_->bucket(b).pieces;
+    const auto piece =
+        std::lower_bound(pieces.begin(), pieces.end(), param,
+                         [](const ParamPiece& p, int wanted) { return p.param < wanted; });
+    ZPP_RETURN_IF_ERROR(AddTo(Slice(sum, piece->bucket_first, piece->elems),
+                              Slice(grad, piece->param_first, piece->elems)));
+    --part.missing;
   }
   if (context_->config.overlap_comm && ReducesNow()) ZPP_RETURN_IF_ERROR(StartReady());
   return Poll();

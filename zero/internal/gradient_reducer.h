@@ -33,6 +33,8 @@ class GradientReducer {
   Status Add(int param, const ConstVec& grad);
   Status EndMicroBatch();
   int micro_batch() const { return micro_batch_; }
+  // Nothing has been added since BeginStep().
+  bool untouched() const;
   Status Poll();
   // Waits until every bucket is reduced.
   Status Finish();
