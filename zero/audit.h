@@ -65,6 +65,9 @@ struct AuditSums {
   ErrorStats outer;
   ErrorStats weights;
   ErrorStats coarser;
+  // Of the outermost hop since the last exact step, whatever was audited in between: with `coarser`
+  // what changes of bits rest on.
+  ErrorStats period;
 
   // true_gradient and received: the same elements of one shard, equally long.
   void AddGradient(std::span<const float> true_gradient, std::span<const float> received);

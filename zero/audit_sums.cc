@@ -80,6 +80,7 @@ void AuditSums::Merge(const AuditSums& other) {
   outer.Merge(other.outer);
   weights.Merge(other.weights);
   coarser.Merge(other.coarser);
+  period.Merge(other.period);
 }
 
 Result<ErrorStats> ProbeCoarser(const QuantSpec& coarser, std::span<const float> values) {

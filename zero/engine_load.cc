@@ -87,17 +87,28 @@ Result<std::vector<float>> OwedOf(const CheckpointReader& reader, const ParamSpe
 }  // namespace
 
 Result<std::string> ZeroEngine::Impl::Load(const std::string& dir) {
-  ZPP_RETURN_IF_ERROR(gatherer_->Invalidate());
-  std::string user;
-  ZPP_RETURN_IF_ERROR(AgreeOn(*context_.comm, LoadLocally(dir, &user)));
-  reducer_->EndStep();
+  ZPP_RETURN_IF_ERROR(gatherer_->CheckReleased());
+  Result<CheckpointReader> reader = OpenOwn(dir);
+  ZPP_RETURN_IF_ERROR(AgreeOn(*context_.comm, reader.status()));
+  // From here on a failure leaves parts of two states.
+  Status loaded = DropStep();
+  if (loaded.ok()) loaded = AgreeOn(*context_.comm, LoadLocally(*reader));
+  broken_ = loaded.ok()
+                ? Status()
+                : Status(loaded.code(), "the engine's state was lost in a Load() that failed: " +
+                                            loaded.message());
+  ZPP_RETURN_IF_ERROR(loaded);
   BeginStep();
-  return user;
+  return reader->meta().user;
 }
 
-Status ZeroEngine::Impl::LoadLocally(const std::string& dir, std::string* user) {
-  ZPP_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(dir));
+Result<CheckpointReader> ZeroEngine::Impl::OpenOwn(const std::string& dir) const {
+  ZPP_ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(dir));
   ZPP_RETURN_IF_ERROR(CheckSameModel(reader.meta().model_fingerprint, ModelFingerprint(Tensors())));
+  return reader;
+}
+
+Status ZeroEngine::Impl::LoadLocally(const CheckpointReader& reader) {
   for (int b = 0; b < context_.num_buckets(); ++b) ZPP_RETURN_IF_ERROR(LoadBucket(reader, b));
   for (size_t p = 0; p < context_.params.size(); ++p) {
     ZPP_RETURN_IF_ERROR(LoadReplica(reader, static_cast<int>(p)));
@@ -106,7 +117,6 @@ Status ZeroEngine::Impl::LoadLocally(const std::string& dir, std::string* user) 
   ZPP_RETURN_IF_ERROR(RestoreJson(reader.meta().state));
   ZPP_RETURN_IF_ERROR(LoadResiduals(reader));
   ZPP_RETURN_IF_ERROR(LoadStatistics(reader));
-  *user = reader.meta().user;
   return {};
 }
 
@@ -195,8 +205,9 @@ Status ZeroEngine::Impl::LoadStatistics(const CheckpointReader& reader) {
                                   {DType::kByte, stats.data(), bytes}));
   weights_since_audit_ = stats.back();
   for (size_t b = 0; b < since_audit_.size(); ++b) {
-    since_audit_[b].inner = stats[2 * b];
-    since_audit_[b].outer = stats[2 * b + 1];
+    since_audit_[b].inner = stats[3 * b];
+    since_audit_[b].outer = stats[3 * b + 1];
+    since_audit_[b].period = stats[3 * b + 2];
   }
   return {};
 }

@@ -119,12 +119,19 @@ std::vector<ErrorStats> ZeroEngine::Impl::Statistics() const {
   for (const AuditSums& sums : since_audit_) {
     statistics.push_back(sums.inner);
     statistics.push_back(sums.outer);
+    statistics.push_back(sums.period);
   }
   statistics.push_back(weights_since_audit_);
   return statistics;
 }
 
 Status ZeroEngine::Impl::Save(const std::string& dir, const std::string& user) {
+  ZPP_RETURN_IF_ERROR(broken_);
+  if (!reducer_->untouched()) {
+    return InvalidArgument("Save: step " + std::to_string(steps_ + 1) +
+                           " has begun, and its gradients are no part of a checkpoint: call Step() "
+                           "first");
+  }
   Pieces pieces(context_);
   // In stage 0 all ranks have the same.
   const bool owner = context_.config.stage > 0 || context_.comm->rank() == 0;
@@ -157,6 +164,7 @@ Status ZeroEngine::Impl::Save(const std::string& dir, const std::string& user) {
 }
 
 Status ZeroEngine::Impl::SaveWeights(const std::string& path) {
+  ZPP_RETURN_IF_ERROR(broken_);
   std::vector<ExportTensor> tensors;
   for (const ParamSpec& param : context_.params) {
     tensors.push_back({param.name, param.shape, param.dtype.value_or(context_.config.compute)});

@@ -23,9 +23,22 @@ Result<StepReport> ZeroEngine::Impl::Step() {
                            std::to_string(context_.config.accumulation_steps) +
                            " micro-batches have ended");
   }
+  ZPP_RETURN_IF_ERROR(broken_);
+  // What can be put right is refused before anything has changed.
+  ZPP_RETURN_IF_ERROR(gatherer_->CheckReleased());
+  ZPP_RETURN_IF_ERROR(internal::ValidateOptimizer(context_.config));
+  Result<StepReport> report = FinishStep();
+  Keep(report.status());
+  return report;
+}
+
+Result<StepReport> ZeroEngine::Impl::FinishStep() {
   ZPP_RETURN_IF_ERROR(reducer_->Finish());
   ZPP_ASSIGN_OR_RETURN(const Outcome outcome, Judge());
   StepReport report = ReportOf(outcome);
+  // After a skipped step too: the next one gathers in its own way, exactly or with other random
+  // numbers, as it would after a restart.
+  ZPP_RETURN_IF_ERROR(gatherer_->Invalidate());
   ZPP_RETURN_IF_ERROR(outcome.overflow ? Skip() : Apply(outcome));
   reducer_->EndStep();
   report.sent_bytes = TakeTraffic();
@@ -37,23 +50,26 @@ Result<StepReport> ZeroEngine::Impl::Step() {
 // Of this rank's part. Stage 0 has the whole gradient on every rank.
 StepFigures ZeroEngine::Impl::OwnFigures() {
   StepFigures figures;
+  ExactSum uncounted;  // copies of what another rank counts: an overflow counts here too
   for (const int b : context_.map.reduce_order) {
     const ElemRange own = context_.Own(b);
     const std::span<const float> gradient = reducer_->gradient(b);
     for (const ParamPiece& whole : context_.bucket(b).pieces) {
       const ParamPiece piece = internal::Intersect(whole, own);
-      if (piece.elems <= 0 || !context_.params[static_cast<size_t>(piece.param)].counts_in_norm) {
-        continue;
-      }
-      figures.squares.AddSquares(gradient.subspan(
-          static_cast<size_t>(piece.bucket_first - own.first), static_cast<size_t>(piece.elems)));
+      if (piece.elems <= 0) continue;
+      const bool counts = context_.params[static_cast<size_t>(piece.param)].counts_in_norm;
+      (counts ? figures.squares : uncounted)
+          .AddSquares(gradient.subspan(static_cast<size_t>(piece.bucket_first - own.first),
+                                       static_cast<size_t>(piece.elems)));
     }
     AuditSums& since_audit = since_audit_[static_cast<size_t>(b)];
     since_audit.inner.Merge(reducer_->inner_stats(b));
     since_audit.outer.Merge(reducer_->outer_stats(b));
+    if (!exact_) since_audit.period.Merge(reducer_->outer_stats(b));
     figures.gradients.Merge(reducer_->inner_stats(b));
     figures.gradients.Merge(reducer_->outer_stats(b));
   }
+  figures.squares.AddNonfinite(uncounted.nonfinite());
   figures.weights = store_->TakeStats();
   figures.weights.Merge(gatherer_->TakeStats());
   weights_since_audit_.Merge(figures.weights);
@@ -98,7 +114,6 @@ Status ZeroEngine::Impl::Skip() {
 }
 
 Status ZeroEngine::Impl::Apply(const Outcome& outcome) {
-  ZPP_RETURN_IF_ERROR(gatherer_->Invalidate());
   ++applied_;
   for (const int b : context_.map.reduce_order) {
     ZPP_RETURN_IF_ERROR(owned_->Update(context_, b, applied_, outcome.grad_scale,
@@ -113,7 +128,9 @@ Status ZeroEngine::Impl::Apply(const Outcome& outcome) {
 }
 
 Result<AuditSums> ZeroEngine::Impl::SumsOf(int bucket, const Outcome& outcome) {
-  AuditSums sums = std::exchange(since_audit_[static_cast<size_t>(bucket)], {});
+  AuditSums& since_audit = since_audit_[static_cast<size_t>(bucket)];
+  AuditSums sums = std::exchange(since_audit, {});
+  if (!exact_) since_audit.period = sums.period;
   if (reducer_->compresses(bucket)) {
     if (audit_.NeedsTrueGradient(steps_ + 1)) {
       ZPP_RETURN_IF_ERROR(audit_.AddGradient(bucket,
@@ -132,12 +149,12 @@ Result<AuditSums> ZeroEngine::Impl::SumsOf(int bucket, const Outcome& outcome) {
       for (float& value : residual) value *= unit;
       sums.AddResidual(residual);
     }
-    if (reducer_->bits(bucket) > context_.config.zero_pp.quant_bits) {
+    if (exact_ && reducer_->bits(bucket) > context_.config.zero_pp.quant_bits) {
       const int coarser = CoarserBits(reducer_->bits(bucket));
       ZPP_ASSIGN_OR_RETURN(
           sums.coarser,
           ProbeCoarser(GradientPolicy(context_.config, context_.kind(bucket), coarser).inter,
-                       reducer_->received(bucket)));
+                       reducer_->gradient(bucket)));
     }
   }
   if (SendsDifferences(context_.config, context_.kind(bucket))) {
@@ -172,7 +189,7 @@ Status ZeroEngine::Impl::ControlBits(std::span<const AuditSums> merged) {
   for (int b = 0; b < context_.num_buckets(); ++b) {
     if (!reducer_->compresses(b)) continue;
     const AuditSums& sums = merged[static_cast<size_t>(b)];
-    if (bits_.Observe(b, sums.outer, sums.coarser)) reducer_->set_bits(b, bits_.bits(b));
+    if (bits_.Observe(b, sums.period, sums.coarser)) reducer_->set_bits(b, bits_.bits(b));
   }
   return {};
 }

@@ -90,8 +90,8 @@ TEST(AuditSums, MergedShardsAreTheWhole) {
 
 TEST(AuditSums, MergesEveryField) {
   const ErrorStats stats{1, 2, 3, 4, 5, 6, 7};
-  const AuditSums one{1,  2,  3,  4,  5,  6,  7,     8,     9,     10,
-                      11, 12, 13, 14, 15, 16, stats, stats, stats, stats};
+  const AuditSums one{1,  2,  3,  4,  5,  6,     7,     8,     9,     10,   11,
+                      12, 13, 14, 15, 16, stats, stats, stats, stats, stats};
   AuditSums sums;
   sums.Merge(one);
   EXPECT_EQ(std::memcmp(&sums, &one, sizeof(one)), 0);
@@ -101,6 +101,7 @@ TEST(AuditSums, MergesEveryField) {
   EXPECT_EQ(sums.unseen_hit, 18);
   EXPECT_EQ(sums.replica_diff_sq, 32);
   EXPECT_EQ(sums.coarser.zeroed, 14);
+  EXPECT_EQ(sums.period.nonzero, 12);
 }
 
 TEST(AuditSums, DriftOfReplicasOfAnyType) {

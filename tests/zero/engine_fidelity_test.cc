@@ -321,7 +321,7 @@ TEST(EngineFidelity, RowsThatNeverHadAGradientStayAsTheyAre) {
 }
 
 // Up while gradients are too hard for 4 bits, down again when they have become easy; every rank
-// alike, and each bucket for itself.
+// alike, each bucket for itself, and whoever looks on.
 TEST(EngineFidelity, BitsFollowTheBoundUpAndDown) {
   Training t = Base(2, 2);
   t.config.zero_pp.max_rel_error = 0.05;
@@ -334,6 +334,11 @@ TEST(EngineFidelity, BitsFollowTheBoundUpAndDown) {
     for (float& g : grad) g = easy ? std::copysign(1.0f, static_cast<float>(step % 2) - 0.5f) : g;
   };
   const auto all = Train(t);
+  for (const int64_t every : {1, 3}) {
+    Training watched = t;
+    watched.options.audit.every = every;
+    EXPECT_TRUE(SameBits(AgreedResult(Train(watched)).weights, AgreedResult(all).weights)) << every;
+  }
   for (const auto& rank : all) {
     ASSERT_TRUE(rank.ok());
     EXPECT_EQ(rank->audit, all[0]->audit);
