@@ -64,31 +64,33 @@ Status CheckNotInConfig(const TrainFlags& flags) {
                          flags.config);
 }
 
-Result<ZeroConfig> DefaultConfig(const TrainFlags& flags, int world) {
+Result<ZeroConfig> DefaultConfig(const TrainFlags& flags, const TrainArgs& args) {
   DefaultChoices choices;
+  choices.learning_rate = DefaultLearningRate(args.shape);
   choices.stage = flags.stage.value_or(choices.stage);
   ZPP_RETURN_IF_ERROR(CheckRange("--stage", choices.stage, 0, 3));
   choices.accumulation = flags.accumulation.value_or(1);
   ZPP_RETURN_IF_ERROR(CheckRange("--accumulation", choices.accumulation, 1, 1 << 16));
   if (flags.batch) ZPP_RETURN_IF_ERROR(CheckCount("--batch", *flags.batch, 1));
   choices.batch = flags.batch.value_or(0);
-  const int64_t unit = int64_t{world} * choices.accumulation;
+  const int64_t unit = int64_t{args.world} * choices.accumulation;
   if (choices.batch % unit != 0) {
     return InvalidArgument("--batch " + std::to_string(choices.batch) +
-                           " cannot be divided among " + std::to_string(world) + " ranks times " +
-                           std::to_string(choices.accumulation) + " micro-batches");
+                           " cannot be divided among " + std::to_string(args.world) +
+                           " ranks times " + std::to_string(choices.accumulation) +
+                           " micro-batches");
   }
   if (!flags.compute.empty()) choices.compute = flags.compute;
   if (choices.compute != "fp32" && choices.compute != "fp16" && choices.compute != "bf16") {
     return InvalidArgument("--compute takes fp32, fp16 or bf16, not '" + choices.compute + "'");
   }
-  return ParseZeroConfig(DefaultConfigText(choices, world), world);
+  return ParseZeroConfig(DefaultConfigText(choices, args.world), args.world);
 }
 
 Status ResolveConfig(const TrainFlags& flags, TrainArgs* args) {
   ZPP_RETURN_IF_ERROR(CheckNotInConfig(flags));
   ZPP_ASSIGN_OR_RETURN(args->config, flags.config.empty()
-                                         ? DefaultConfig(flags, args->world)
+                                         ? DefaultConfig(flags, *args)
                                          : ReadZeroConfig(flags.config, args->world));
   if (!flags.baseline.empty() && !flags.compare) {
     return InvalidArgument("--baseline names what --compare compares with: give --compare too");

@@ -59,7 +59,7 @@ void AddRankFlags(CLI::App& app, TrainFlags* f) {
 void AddConfigFlags(CLI::App& app, TrainFlags* f) {
   FlagGroup(app, "Configuration")
       .Option("--config", f->config,
-              "DeepSpeed's JSON, with zero_pp (AdamW 3e-3, batch 512, stage 3, compressed)")
+              "DeepSpeed's JSON, with zero_pp (AdamW, clipping 1, zero_pp on)")
       .Option("--stage", f->stage, "without --config: ZeRO stage 0 to 3 (3)")
       .Option("--batch", f->batch, "without --config: contexts a step, over all ranks (512)")
       .Option("--accumulation", f->accumulation, "without --config: micro-batches a step (1)")

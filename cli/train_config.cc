@@ -31,15 +31,18 @@ std::string DefaultConfigText(const DefaultChoices& choices, int world) {
   const int64_t unit = int64_t{world} * choices.accumulation;
   const int64_t batch =
       choices.batch > 0 ? choices.batch : std::max<int64_t>(1, kDefaultBatch / unit) * unit;
-  nlohmann::ordered_json config = {
-      {"train_batch_size", batch},
-      {"gradient_accumulation_steps", choices.accumulation},
-      {"gradient_clipping", 1.0},
-      {"optimizer",
-       {{"type", "AdamW"},
-        {"params", {{"lr", 3e-3}, {"betas", {0.9, 0.95}}, {"eps", 1e-8}, {"weight_decay", 0.01}}}}},
-      {"zero_optimization", {{"stage", choices.stage}}},
-      {"zero_pp", {{"enabled", choices.stage > 0}}}};
+  nlohmann::ordered_json config = {{"train_batch_size", batch},
+                                   {"gradient_accumulation_steps", choices.accumulation},
+                                   {"gradient_clipping", 1.0},
+                                   {"optimizer",
+                                    {{"type", "AdamW"},
+                                     {"params",
+                                      {{"lr", choices.learning_rate},
+                                       {"betas", {0.9, 0.95}},
+                                       {"eps", 1e-8},
+                                       {"weight_decay", 0.01}}}}},
+                                   {"zero_optimization", {{"stage", choices.stage}}},
+                                   {"zero_pp", {{"enabled", choices.stage > 0}}}};
   if (choices.compute != "fp32") config[choices.compute] = {{"enabled", true}};
   return config.dump(2);
 }
@@ -55,6 +58,11 @@ ZeroConfig Uncompressed(ZeroConfig config) {
 
 bool Compresses(const ZeroConfig& config) {
   return config.quantized_weights || config.quantized_gradients;
+}
+
+double DefaultLearningRate(const lm::LmShape& shape) {
+  constexpr double kRate = 3e-3, kWidth = 512;
+  return kRate * std::min(1.0, kWidth / shape.hidden);
 }
 
 double PeakLearningRate(const ZeroConfig& config) {

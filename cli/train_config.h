@@ -13,9 +13,10 @@
 
 namespace zpp::cli {
 
-// Without --config: AdamW 3e-3 (0.9, 0.95), decay 0.01, clipping 1.0, fp32, zero_pp's defaults, and
-// a batch of 512 or the next smaller one that can be divided.
+// Without --config: AdamW (0.9, 0.95), decay 0.01, clipping 1.0, fp32, zero_pp's defaults, and a
+// batch of 512 or the next smaller one that can be divided.
 struct DefaultChoices {
+  double learning_rate = 3e-3;
   int stage = 3;
   int accumulation = 1;
   int64_t batch = 0;  // 0: 512 or less
@@ -27,6 +28,9 @@ std::string DefaultConfigText(const DefaultChoices& choices, int world);
 // The same training, nothing compressed.
 ZeroConfig Uncompressed(ZeroConfig config);
 bool Compresses(const ZeroConfig& config);
+
+// 3e-3, less in proportion for layers wider than 512.
+double DefaultLearningRate(const lm::LmShape& shape);
 
 double PeakLearningRate(const ZeroConfig& config);
 

@@ -106,7 +106,7 @@ void InitialWeights(const LmShape& shape, uint64_t seed, int param, std::span<fl
   }
   const DenseShape dense = shape.Layer(layer);
   // Keeps the variance through quick-GELU; a small head starts from nearly even odds.
-  const float gain = layer == shape.layers ? 0.25f : layer == 0 ? 1.0f : 2.0f;
+  const float gain = layer == shape.layers ? 0.25f : layer == 0 ? 1.0f : 1.5f;
   const float deviation = gain / std::sqrt(static_cast<float>(dense.in));
   for (int64_t to = 0; to < dense.out; ++to) {
     for (int64_t from = 0; from < dense.in; ++from) {

@@ -147,6 +147,20 @@ TEST_F(TrainConfigFile, WhatIsWrongInItIsNamed) {
   EXPECT_THAT(WhyNot(nowhere), HasSubstr(".none"));
 }
 
+TEST(TrainArgs, WiderLayersStartWithASmallerLearningRate) {
+  EXPECT_DOUBLE_EQ(ResolveTrain(With([](TrainFlags& f) { f.hidden = 64; }), nullptr)->rate.peak,
+                   3e-3);
+  EXPECT_DOUBLE_EQ(ResolveTrain(With([](TrainFlags& f) { f.model = "20m"; }), nullptr)->rate.peak,
+                   7.5e-4);
+  EXPECT_DOUBLE_EQ(ResolveTrain(With([](TrainFlags& f) {
+                                  f.model = "20m";
+                                  f.learning_rate = 0.01;
+                                }),
+                                nullptr)
+                       ->rate.peak,
+                   0.01);
+}
+
 TEST(TrainArgs, TheBaselineOfACompareIsTheSameUncompressed) {
   TrainFlags flags;
   flags.compare = true;
