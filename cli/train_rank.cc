@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "cli/bw_agree.h"
 #include "cli/command.h"
@@ -12,6 +13,7 @@
 #include "cli/json_file.h"
 #include "cli/train_json.h"
 #include "cli/train_table.h"
+#include "common/file.h"
 #include "zero/checkpoint.h"
 
 namespace zpp::cli {
@@ -67,6 +69,19 @@ class Printer {
   TrainProgress progress_;
 };
 
+// Before an hour of training: whether rank 0 can write what it was asked to.
+Status CheckOutputs(const TrainArgs& args) {
+  if (!args.json.empty()) ZPP_RETURN_IF_ERROR(CheckJsonPath(args.json));
+  if (!args.export_path.empty()) ZPP_RETURN_IF_ERROR(CheckWritable(args.export_path));
+  if (args.save.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(args.save, error);
+  if (error) {
+    return {StatusCode::kNotFound, "cannot make --save " + args.save + ": " + error.message()};
+  }
+  return CheckWritable(args.save + "/latest");
+}
+
 Status TrainOne(const TrainSession::Parts& parts, TrainRun* run) {
   return TrainSession(parts).Train(run);
 }
@@ -98,7 +113,7 @@ int ReportBadTraining(const std::string& json, const Status& why) {
 }
 
 Result<lm::Text> PrepareText(const TrainArgs& args, bool writes) {
-  if (writes && !args.json.empty()) ZPP_RETURN_IF_ERROR(CheckJsonPath(args.json));
+  if (writes) ZPP_RETURN_IF_ERROR(CheckOutputs(args));
   if (!args.resume.empty()) ZPP_RETURN_IF_ERROR(CheckpointReader::Open(args.resume).status());
   ZPP_ASSIGN_OR_RETURN(lm::Text text, lm::ReadText(args.data));
   ZPP_RETURN_IF_ERROR(lm::CheckLongEnough(text, args.shape.context));

@@ -16,7 +16,8 @@ ConnectOptions OptionsFor(const TrainArgs& args);
 // One sentence, and with `json` "-" an error as JSON too. Returns the exit code.
 int ReportBadTraining(const std::string& json, const Status& why);
 
-// What can be wrong with files on this host: --data, --resume, and --json where it will be written.
+// What can be wrong with files on this host: --data, --resume, and where rank 0 writes --json,
+// --save and --export. Makes the folder of --save.
 Result<lm::Text> PrepareText(const TrainArgs& args, bool writes);
 
 // Connects as the launcher's variables say, trains (twice with --compare), and lets rank 0 print

@@ -164,8 +164,8 @@ TEST_F(TrainProgram, ACheckpointGoesOnWithAnotherNumberOfRanks) {
 
 TEST_F(TrainProgram, AFullDiskLeavesTheOldCheckpointWhole) {
   // Alone, so that the limit meets no file of the transport's.
-  const std::string args = "--data " + Path("text") + " --model tiny --ranks 1 --seed 2 --save " +
-                           Path("saved") + " ";
+  const std::string args =
+      "--data " + Path("text") + " --model tiny --ranks 1 --seed 2 --save " + Path("saved") + " ";
   ASSERT_EQ(Run(args + "--steps 3").code, 0);
   const Ran full = Run(args + "--steps 6 --resume " + Path("saved") + " --json -", "ulimit -f 20;");
   EXPECT_EQ(full.code, 2) << full.err;
@@ -213,6 +213,23 @@ TEST_F(TrainProgram, BadCheckpointsAreOneSentence) {
   ExpectOneSentence(Run(Small(resume)), "rank-00001.safetensors");
 }
 
+TEST_F(TrainProgram, WhatCannotBeWrittenIsSaidBeforeTraining) {
+  std::ofstream(Path("file")) << "in the way";
+  const std::string long_run = "--steps 1000000 ";
+  ExpectOneSentence(Run(Small(long_run + "--save " + Path("file/saved"))), "file/saved");
+  ExpectOneSentence(Run(Small(long_run + "--save " + Path("file"))), "file");
+  ExpectOneSentence(Run(Small(long_run + "--export " + Path("none/weights"))), "none");
+  ExpectOneSentence(Run(Small(long_run + "--json " + Path("none/json"))), "none");
+}
+
+TEST_F(TrainProgram, TheExportHoldsAllWeights) {
+  ASSERT_EQ(Run(Small("--steps 2 --compute bf16 --export " + Path("weights.safetensors"))).code, 0);
+  const std::string file = ReadFile(Path("weights.safetensors"));
+  for (const char* name : {"embedding.weight", "hidden.0.weight", "hidden.0.bias", "head.weight"})
+    EXPECT_THAT(file.substr(0, 2000), HasSubstr(name));
+  EXPECT_GT(file.size(), 2 * 28992u);
+}
+
 TEST_F(TrainProgram, BadInputGivesJsonToo) {
   const Ran ran = Run("--ranks 2 --json - --data " + Path("nowhere"));
   EXPECT_EQ(ran.code, 2);
@@ -239,14 +256,17 @@ TEST_F(TrainProgram, UnderALauncherOneRanksBadDataEndsAll) {
 }
 
 TEST_F(TrainProgram, AnInterruptedTrainingLeavesValidJson) {
-  const std::string command = "bash -c 'timeout -s INT 2 " ZPP_PROGRAM " train " +
-                              Small("--steps 1000000 --json " + Path("json")) + "' >" +
-                              Path("out") + " 2>" + Path("err");
-  const int status = std::system(command.c_str());
-  EXPECT_NE(WEXITSTATUS(status), 0);
+  // Once the first steps are printed.
+  const std::string command =
+      ZPP_PROGRAM " train " + Small("--steps 1000000 --json " + Path("json")) + " >" + Path("out") +
+      " 2>" + Path("err") + " & pid=$!; for i in {1..1000}; do grep -q KB " + Path("out") +
+      " && break; sleep 0.02; done; kill -INT $pid; wait $pid";
+  const int status = std::system(("bash -c '" + command + "'").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 130);
   const json report = json::parse(ReadFile(Path("json")));
   EXPECT_THAT(report["error"], HasSubstr("interrupted"));
   EXPECT_TRUE(report["final"].is_null());
+  EXPECT_FALSE(report["steps"].empty());
 }
 
 }  // namespace
