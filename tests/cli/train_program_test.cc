@@ -259,8 +259,8 @@ TEST_F(TrainProgram, AnInterruptedTrainingLeavesValidJson) {
   // Once the first steps are printed.
   const std::string command =
       ZPP_PROGRAM " train " + Small("--steps 1000000 --json " + Path("json")) + " >" + Path("out") +
-      " 2>" + Path("err") + " & pid=$!; for i in {1..1000}; do grep -q KB " + Path("out") +
-      " && break; sleep 0.02; done; kill -INT $pid; wait $pid";
+      " 2>" + Path("err") + " & pid=$!; for i in {1..1000}; do grep -q \"[0-9] ms\" " +
+      Path("out") + " && break; sleep 0.02; done; kill -INT $pid; wait $pid";
   const int status = std::system(("bash -c '" + command + "'").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 130);
   const json report = json::parse(ReadFile(Path("json")));
