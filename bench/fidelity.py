@@ -16,6 +16,7 @@ import sys
 import time
 
 LONG_STEPS = 3  # times --steps
+LONG = ("default2", "default3")  # that are also run so long, with the first seed
 DEFAULT = {"stage": 2, "weights": True, "gradients": True}
 
 
@@ -96,6 +97,7 @@ class Runs:
         if not os.access(self.zpp, os.X_OK):
             sys.exit(f"fidelity.py: {self.zpp} is not there: build the target zpp first")
         os.makedirs(args.out, exist_ok=True)
+        self.chosen = [name for name in SETTINGS if not args.only or name in args.only or "baseline" in name]
 
     def path(self, name, seed, steps):
         return os.path.join(self.args.out, f"{name}-seed{seed}-steps{steps}")
@@ -123,7 +125,7 @@ class Runs:
 
     def run(self, name, seed, steps):
         """False when there is no time left for it."""
-        if self.report(name, seed, steps):
+        if self.report(name, seed, steps) and not self.args.fresh:
             return True
         left_s = self.end - time.monotonic()
         if left_s < 1.2 * self.longest_s.get(steps, 0) or left_s < 5:
@@ -155,12 +157,13 @@ class Runs:
     def plan(self):
         """(name, seed, steps) in the order of importance."""
         steps, seeds = self.args.steps, self.args.seeds
-        chosen = [name for name in SETTINGS if not self.args.only or name in self.args.only or "baseline" in name]
+        needed = {baseline_of(name) for name in self.chosen if "baseline" not in name}
+        chosen = [name for name in self.chosen if "baseline" not in name or name in needed]
         for seed in seeds:
             yield from ((name, seed, steps) for name in BARRED if name in chosen and name != "period1")
-        for name in ("baseline", "default2", "default3"):
-            if name in chosen:
-                yield name, seeds[0], LONG_STEPS * steps
+        long = [name for name in LONG if name in chosen]
+        for name in ["baseline", *long] if long else []:
+            yield name, seeds[0], LONG_STEPS * steps
         for seed in seeds:
             yield from ((name, seed, steps) for name in [*FREE, "period1"] if name in chosen)
 
@@ -235,11 +238,12 @@ class Table:
         self.lines += [f"# Fidelity: {self.runs.args.steps} steps, 4 ranks as 2 nodes x 2, paired by seed", "",
                        "| setting | seeds | validation loss | % against uncompressed, mean [lowest, highest] | bar |",
                        "|---|---|---|---|---|"]
-        for name in SETTINGS:
+        for name in self.runs.chosen:
             if "baseline" not in name:
                 self.loss_row(name, self.runs.args.steps)
-        for name in ("default2", "default3"):
-            self.loss_row(name, LONG_STEPS * self.runs.args.steps)
+        for name in LONG:
+            if name in self.runs.chosen:
+                self.loss_row(name, LONG_STEPS * self.runs.args.steps)
         base = [self.runs.report("baseline", seed, self.runs.args.steps) for seed in self.runs.args.seeds]
         base = [report["final"]["val_loss"] for report in base if report]
         self.lines += ["", f"Uncompressed: {spread(base, '{:.4f}')} over {len(base)} seeds."]
@@ -289,6 +293,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--fresh", action="store_true", help="run again what is there already")
     parser.add_argument("--data", help="text to train on instead of the C++ standard library's headers")
     args = parser.parse_args()
     unknown = [name for name in args.only if name not in SETTINGS]
