@@ -26,7 +26,7 @@ Result<CollectiveKind> ParseKind(const std::string& name) {
   for (const CollectiveKind kind : kMeasured) {
     if (CollectiveName(kind) == name) return kind;
   }
-  return InvalidArgument("unknown collective '" + name +
+  return InvalidArgument("unknown collective '" + Printable(name) +
                          "': all_gather, reduce_scatter, all_reduce, all_to_all, broadcast or "
                          "codec");
 }
@@ -34,19 +34,19 @@ Result<CollectiveKind> ParseKind(const std::string& name) {
 Result<ReduceOp> ParseOp(const std::string& name) {
   if (name == "sum") return ReduceOp::kSum;
   if (name == "avg") return ReduceOp::kAvg;
-  return InvalidArgument("-o takes sum or avg, not '" + name + "'");
+  return InvalidArgument("-o takes sum or avg, not '" + Printable(name) + "'");
 }
 
 Result<Code> ParseCode(const std::string& name) {
   if (name == "linear") return Code::kLinear;
   if (name == "sqrt") return Code::kSqrt;
-  return InvalidArgument("--code takes linear or sqrt, not '" + name + "'");
+  return InvalidArgument("--code takes linear or sqrt, not '" + Printable(name) + "'");
 }
 
 Result<Rounding> ParseRounding(const std::string& name) {
   if (name == "nearest") return Rounding::kNearest;
   if (name == "stochastic") return Rounding::kStochastic;
-  return InvalidArgument("--rounding takes nearest or stochastic, not '" + name + "'");
+  return InvalidArgument("--rounding takes nearest or stochastic, not '" + Printable(name) + "'");
 }
 
 // `text` as typed after --intra or --inter, with --block, --code and --rounding on top.
@@ -105,13 +105,15 @@ Status CheckGiven(const char* flag, const std::optional<double>& value, double l
 }
 
 Status ResolveNumbers(const BwFlags& flags, BwArgs* args) {
-  ZPP_RETURN_IF_ERROR(CheckRange("-n", flags.iters, 1, 1e6));
-  ZPP_RETURN_IF_ERROR(CheckRange("-w", flags.warmup, 0, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckGiven("-n", flags.iters, 1, 1e6));
+  ZPP_RETURN_IF_ERROR(CheckGiven("-w", flags.warmup, 0, 1e6));
   ZPP_RETURN_IF_ERROR(CheckGiven("--timeout", flags.timeout_s, 0.1, 86400));
   ZPP_RETURN_IF_ERROR(CheckGiven("-D", flags.seconds, 0.01, 86400));
   ZPP_RETURN_IF_ERROR(CheckGiven("--inter-gbits", flags.inter_gbits, 1e-3, 1e5));
   ZPP_RETURN_IF_ERROR(CheckGiven("--link-gbits", flags.link_gbits, 1e-3, 1e5));
   ZPP_RETURN_IF_ERROR(CheckGiven("--threads", flags.threads, 1, kMaxCodecThreads));
+  args->iters = flags.iters.value_or(args->iters);
+  args->warmup = flags.warmup.value_or(args->warmup);
   args->seconds = flags.seconds.value_or(0);
   args->timeout_s = flags.timeout_s.value_or(args->timeout_s);
   args->inter_gbits = flags.inter_gbits.value_or(0);
@@ -210,7 +212,9 @@ Result<BwArgs> ResolveBw(const BwFlags& flags, const LaunchEnv* launched) {
   if (!flags.dtype.empty()) {
     ZPP_ASSIGN_OR_RETURN(args.dtype, ParseFloatType(flags.dtype));
   }
-  ZPP_ASSIGN_OR_RETURN(args.op, ParseOp(flags.op));
+  if (!flags.op.empty()) {
+    ZPP_ASSIGN_OR_RETURN(args.op, ParseOp(flags.op));
+  }
   ZPP_RETURN_IF_ERROR(ResolvePolicy(flags, &args));
   ZPP_RETURN_IF_ERROR(ResolveRanks(flags, launched, &args));
   ZPP_RETURN_IF_ERROR(ResolveNumbers(flags, &args));

@@ -16,8 +16,6 @@ namespace zpp::cli {
 
 // Flags that mean what was typed.
 struct PlainFlags {
-  int iters = 20;
-  int warmup = 3;
   std::string data;
   bool explain = false;
   bool report_gbits = false;
@@ -32,7 +30,8 @@ struct BwFlags : PlainFlags {
   std::optional<double> factor;
   bool all_sizes = false;
   std::string dtype;  // fp32; of codec: fp32 and bf16
-  std::string op = "sum";
+  std::string op;
+  std::optional<int> iters, warmup;
   std::optional<double> seconds;
   std::string intra, inter;
   std::optional<int> block;
@@ -54,6 +53,8 @@ struct BwArgs : PlainFlags {
   bool size_of_data = false;         // no size was asked for: the file's
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
+  int iters = 20;
+  int warmup = 3;
   double seconds = 0;       // above 0: per size, instead of iters
   CollectivePolicy policy;  // of the compressed run; lossless: there is none
   double inter_gbits = 0;   // what the throttle lets through; 0: none

@@ -141,7 +141,11 @@ int RunBwRank(BwArgs args, int rank) {
     comm.Abort({StatusCode::kAborted, "interrupted by a signal"});
   });
   Status status = AgreeToGoOn(comm, {prepared.status(), DigestOf(args), DigestOf(loaded.values)});
-  if (!status.ok() && comm.status().ok()) return LeaveTogether(comm, args, status, &report);
+  if (!status.ok() && comm.status().ok()) {
+    const int code = LeaveTogether(comm, args, status, &report);
+    interrupts.OnSignal({});  // nobody may abort what is about to go
+    return code;
+  }
   const Values values(args.dtype, std::move(loaded.values), comm.world());
   if (status.ok()) status = MeasureAll(args, values, comm, &report);
   interrupts.OnSignal({});

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bw_json.h"
+#include "cli/bw_rank.h"
 #include "cli/command.h"
 #include "cli/data_file.h"
 #include "cli/interrupt.h"
@@ -19,21 +20,32 @@ namespace {
 
 using nlohmann::json;
 
-Status RefuseFlagsOfRanks(const BwFlags& flags) {
-  const std::pair<const char*, bool> given[] = {
-      {"--ranks", flags.ranks.has_value()},
-      {"--nodes", flags.nodes.has_value()},
-      {"--inter-gbits", flags.inter_gbits.has_value()},
-      {"--link-gbits", flags.link_gbits.has_value()},
-      {"--timeout", flags.timeout_s.has_value()},
-      {"--threads", flags.threads.has_value()},
-      {"--chunk", !flags.chunk.empty()},
-      {"--explain", flags.explain},
-      {"--flat", flags.flat},
+// The first flag about what a codec does not have: every flag applies or is refused.
+Status RefuseFlagsOfCollectives(const BwFlags& flags) {
+  constexpr const char* kOneCore = "runs on one core";
+  constexpr const char* kByTime = "measures by time: -D";
+  struct {
+    const char* flag;
+    bool given;
+    const char* codec;  // why not
+  } const rows[] = {
+      {"--ranks", flags.ranks.has_value(), kOneCore},
+      {"--nodes", flags.nodes.has_value(), kOneCore},
+      {"--inter-gbits", flags.inter_gbits.has_value(), kOneCore},
+      {"--link-gbits", flags.link_gbits.has_value(), kOneCore},
+      {"--timeout", flags.timeout_s.has_value(), kOneCore},
+      {"--threads", flags.threads.has_value(), kOneCore},
+      {"--chunk", !flags.chunk.empty(), kOneCore},
+      {"--explain", flags.explain, kOneCore},
+      {"--flat", flags.flat, kOneCore},
+      {"-o", !flags.op.empty(), "measures every operation"},
+      {"-n", flags.iters.has_value(), kByTime},
+      {"-w", flags.warmup.has_value(), kByTime},
+      {"--report_gbits", flags.report_gbits, "reports GB/s of the vector's bytes"},
   };
-  for (const auto& [flag, is_given] : given) {
-    if (!is_given) continue;
-    return InvalidArgument(std::string(flag) + " does not apply to codec, which runs on one core");
+  for (const auto& row : rows) {
+    if (!row.given) continue;
+    return InvalidArgument(std::string(row.flag) + " does not apply to codec, which " + row.codec);
   }
   return {};
 }
@@ -105,7 +117,7 @@ Result<std::vector<CodecRow>> Measure(const BwFlags& flags, std::vector<float>* 
 
 Result<CodecBenchArgs> ResolveCodec(const BwFlags& flags) {
   CodecBenchArgs args;
-  ZPP_RETURN_IF_ERROR(RefuseFlagsOfRanks(flags));
+  ZPP_RETURN_IF_ERROR(RefuseFlagsOfCollectives(flags));
   if (!flags.dtype.empty()) {
     ZPP_ASSIGN_OR_RETURN(const DType dtype, ParseFloatType(flags.dtype));
     args.dtypes = {dtype};
@@ -155,12 +167,7 @@ int RunCodec(const BwFlags& flags) {
   });
   std::vector<float> values;
   const Result<std::vector<CodecRow>> rows = Measure(flags, &values);
-  if (!rows.ok()) {
-    if (flags.json == "-") {
-      static_cast<void>(WriteJson("-", ErrorJson("codec", rows.status().message())));
-    }
-    return Report(rows.status());
-  }
+  if (!rows.ok()) return ReportBadInput(flags.json, "codec", rows.status());
   std::fputs(CodecTable(*rows).c_str(), flags.json == "-" ? stderr : stdout);
   if (flags.json.empty()) return kExitOk;
   json results = json::array();

@@ -280,17 +280,26 @@ TEST(ResolveCodec, FlagsNarrowItDown) {
   EXPECT_EQ(ResolveCodec(flags)->specs.size(), 2u);
 }
 
-TEST(ResolveCodec, RefusesFlagsOfRanksAndBadValues) {
+// A flag that does nothing would mislead, also when it asks for the default.
+TEST(ResolveCodec, RefusesEveryFlagThatItHasNoUseForAndBadValues) {
   const std::vector<std::pair<std::string, std::function<void(BwFlags*)>>> bad = {
-      {"--ranks", [](BwFlags* f) { f->ranks = 2; }},
-      {"--nodes", [](BwFlags* f) { f->nodes = 2; }},
-      {"--inter-gbits", [](BwFlags* f) { f->inter_gbits = 1; }},
-      {"--explain", [](BwFlags* f) { f->explain = true; }},
+      {"--ranks does not apply", [](BwFlags* f) { f->ranks = 2; }},
+      {"--nodes does not apply", [](BwFlags* f) { f->nodes = 2; }},
+      {"--inter-gbits does not apply", [](BwFlags* f) { f->inter_gbits = 1; }},
+      {"--link-gbits does not apply", [](BwFlags* f) { f->link_gbits = 1; }},
+      {"--timeout does not apply", [](BwFlags* f) { f->timeout_s = 1; }},
+      {"--threads does not apply", [](BwFlags* f) { f->threads = 2; }},
+      {"--chunk does not apply", [](BwFlags* f) { f->chunk = "1M"; }},
+      {"--explain does not apply", [](BwFlags* f) { f->explain = true; }},
+      {"--flat does not apply", [](BwFlags* f) { f->flat = true; }},
+      {"--report_gbits does not apply", [](BwFlags* f) { f->report_gbits = true; }},
+      {"-o does not apply", [](BwFlags* f) { f->op = "sum"; }},
+      {"-n does not apply to codec, which measures by time: -D", [](BwFlags* f) { f->iters = 20; }},
+      {"-w does not apply to codec, which measures by time: -D", [](BwFlags* f) { f->warmup = 3; }},
       {"none", [](BwFlags* f) { f->intra = "none"; }},
       {"--block", [](BwFlags* f) { f->block = 100; }},
       {"-d takes fp32, fp16 or bf16, not 'int8'", [](BwFlags* f) { f->dtype = "int8"; }},
       {"--rounding takes", [](BwFlags* f) { f->rounding = "up"; }},
-      {"--threads", [](BwFlags* f) { f->threads = 2; }},
       {"-D", [](BwFlags* f) { f->seconds = NAN; }},
       {"too large", [](BwFlags* f) { f->one_size = "100000G"; }},
   };
