@@ -28,11 +28,16 @@ uint64_t Digest(std::span<const std::byte> bytes, uint64_t start = 0xcbf29ce4842
 }
 uint64_t Digest(const std::string& text) { return Digest(std::as_bytes(std::span(text))); }
 
+// Of what decides which collectives a step makes.
+uint64_t DigestOf(const EngineOptions& options) {
+  return Digest(std::to_string(options.audit.every) + (options.norm_group != nullptr ? "g" : ""));
+}
+
 uint64_t DigestOf(std::span<const ParamSpec> params) {
   std::string text;
   for (const ParamSpec& p : params) {
     text += ToString(p) + ";" + std::to_string(p.unit) + ";" + std::to_string(p.trainable) + ";" +
-            std::to_string(p.compress) + ";" +
+            std::to_string(p.compress) + std::to_string(p.counts_in_norm) + ";" +
             (p.dtype ? std::string(DTypeName(*p.dtype)) : "config") + "\n";
   }
   return Digest(text);
@@ -68,6 +73,25 @@ Status CheckHpz(const ZeroConfig& config, const Topology& topology) {
   return {};
 }
 
+// Parsed configurations are like that; others may ask for what would silently do nothing.
+Status CheckCompression(const ZeroConfig& config) {
+  const ZeroPpConfig& pp = config.zero_pp;
+  const bool compressed = config.quantized_gradients || config.quantized_weights;
+  if (config.stage == 0 && (compressed || pp.reduce_every_micro_batch)) {
+    return InvalidArgument(
+        "quantized gradients or weights and reduce_every_micro_batch need stage 1, 2 or 3");
+  }
+  for (const int bits : {pp.quant_bits, pp.intra_bits, pp.weight_bits}) {
+    if (bits == 4 || bits == 8 || bits == 16) continue;
+    return InvalidArgument("an encoding has 4, 8 or 16 bits, not " + std::to_string(bits));
+  }
+  for (const QuantSpec& spec :
+       {pp.IntraGradients(), pp.InterGradients(), pp.WeightDifferences(), pp.WeightGathers()}) {
+    if (compressed) ZPP_RETURN_IF_ERROR(Validate(spec));
+  }
+  return {};
+}
+
 Status CheckConfig(const ZeroConfig& config, const Communicator& comm) {
   if (config.stage < 0 || config.stage > 3) {
     return InvalidArgument("stage is " + std::to_string(config.stage) + "; expected 0 to 3");
@@ -79,6 +103,8 @@ Status CheckConfig(const ZeroConfig& config, const Communicator& comm) {
   if (config.reduce_bucket_elems < 1 || config.allgather_bucket_elems < 1) {
     return InvalidArgument("a bucket size is below 1");
   }
+  ZPP_RETURN_IF_ERROR(CheckCompression(config));
+  ZPP_RETURN_IF_ERROR(internal::ValidateOptimizer(config));
   return CheckHpz(config, comm.topology());
 }
 
@@ -92,10 +118,11 @@ Result<std::unique_ptr<ZeroEngine::Impl>> ZeroEngine::Impl::Create(Communicator&
   ZPP_RETURN_IF_ERROR(CheckConfig(config, comm));
   ZeroConfig text = config;
   text.notes.clear();
-  const std::array<uint64_t, 3> digests = {DigestOf(params), Digest(ToJson(text).dump()),
-                                           options.seed};
-  const std::array<std::string, 3> names = {"the list of parameters", "the configuration",
-                                            "the seed"};
+  const std::array<uint64_t, 4> digests = {DigestOf(params), Digest(ToJson(text).dump()),
+                                           options.seed, DigestOf(options)};
+  const std::array<std::string, 4> names = {
+      "the list of parameters", "the configuration", "the seed",
+      "what the engine is told of the audit or of the norm group"};
   ZPP_RETURN_IF_ERROR(CheckSame(comm, digests, names));
   auto impl = std::make_unique<Impl>();
   impl->context_.comm = &comm;
@@ -152,7 +179,7 @@ ZeroEngine::Impl::~Impl() {
 }
 
 void ZeroEngine::Impl::BeginStep() {
-  exact_ = IsExactStep(steps_ + 1, context_.config.zero_pp.quant_period);
+  exact_ = IsExactStep(applied_ + 1, context_.config.zero_pp.quant_period);
   reducer_->BeginStep(
       {.step = steps_ + 1, .exact = exact_, .truth = audit_.NeedsTrueGradient(steps_ + 1)});
   gatherer_->BeginStep(steps_ + 1, exact_);
@@ -195,8 +222,9 @@ Status ZeroEngine::Impl::LoadWeights(std::span<const ConstVec> weights) {
                              std::string(DTypeName(weights[i].dtype)));
     }
   }
+  ZPP_RETURN_IF_ERROR(gatherer_->CheckReleased());
   ZPP_RETURN_IF_ERROR(CheckSameWeights(weights));
-  ZPP_RETURN_IF_ERROR(gatherer_->Invalidate());
+  ZPP_RETURN_IF_ERROR(DropStep());
   for (int b = 0; b < context_.num_buckets(); ++b) {
     std::fill(owned_->m(b).begin(), owned_->m(b).end(), 0.0f);
     std::fill(owned_->v(b).begin(), owned_->v(b).end(), 0.0f);
@@ -205,13 +233,33 @@ Status ZeroEngine::Impl::LoadWeights(std::span<const ConstVec> weights) {
     ZPP_RETURN_IF_ERROR(SetWeights(static_cast<int>(i), weights[i]));
   }
   reducer_->DropResiduals();
-  reducer_->EndStep();
   carry_ = {};
   residual_factor_ = 1;
   steps_ = applied_ = 0;
+  if (context_.config.fp16.enabled) {
+    ZPP_ASSIGN_OR_RETURN(scaler_, LossScaler::Create(context_.config.fp16));
+  }
   RestartErrorControl();
+  broken_ = {};
   BeginStep();
   return {};
+}
+
+// Everything gathered is stale, and what this step has of gradients so far is forgotten: once the
+// reductions that were started have ended, since they read and write the buffers.
+Status ZeroEngine::Impl::DropStep() {
+  ZPP_RETURN_IF_ERROR(gatherer_->Invalidate());
+  ZPP_RETURN_IF_ERROR(reducer_->Finish());
+  reducer_->EndStep();
+  return {};
+}
+
+// An argument can be put right. Anything else leaves the step half done on this rank.
+Status ZeroEngine::Impl::Keep(const Status& status) {
+  if (!status.ok() && status.code() != StatusCode::kInvalidArgument && broken_.ok()) {
+    broken_ = status;
+  }
+  return status;
 }
 
 // Master, shard and replica of one parameter, as far as this rank has them.
@@ -241,6 +289,7 @@ Status ZeroEngine::Impl::SetWeights(int param, const ConstVec& values) {
 }
 
 Status ZeroEngine::Impl::ReadWeights(int param, std::span<float> out) {
+  ZPP_RETURN_IF_ERROR(broken_);
   ZPP_RETURN_IF_ERROR(CheckParam("ReadWeights", param));
   const ParamSpec& spec = context_.params[static_cast<size_t>(param)];
   if (static_cast<int64_t>(out.size()) != spec.elems()) {
@@ -298,13 +347,14 @@ Status ZeroEngine::Impl::ReadComputeWeights(int param, const Vec& out) {
 Status ZeroEngine::Impl::Gather(int unit) {
   ZPP_RETURN_IF_ERROR(CheckUnit("Gather", unit));
   if (context_.config.stage != 3) return {};
-  return gatherer_->Gather(unit);
+  ZPP_RETURN_IF_ERROR(broken_);
+  return Keep(gatherer_->Gather(unit));
 }
 
 Status ZeroEngine::Impl::Release(int unit) {
   ZPP_RETURN_IF_ERROR(CheckUnit("Release", unit));
   if (context_.config.stage != 3) return {};
-  return gatherer_->Release(unit);
+  return Keep(gatherer_->Release(unit));
 }
 
 ConstVec ZeroEngine::Impl::Weights(int param) const {
@@ -333,12 +383,14 @@ Status ZeroEngine::Impl::AddGradient(int param, const ConstVec& grad) {
                            std::to_string(context_.config.accumulation_steps) +
                            " micro-batches have ended; Step() is due");
   }
-  return reducer_->Add(param, grad);
+  ZPP_RETURN_IF_ERROR(broken_);
+  return Keep(reducer_->Add(param, grad));
 }
 
 Status ZeroEngine::Impl::Poll() {
-  ZPP_RETURN_IF_ERROR(reducer_->Poll());
-  return gatherer_->Poll();
+  ZPP_RETURN_IF_ERROR(broken_);
+  ZPP_RETURN_IF_ERROR(Keep(reducer_->Poll()));
+  return Keep(gatherer_->Poll());
 }
 
 Status ZeroEngine::Impl::EndMicroBatch() {
@@ -347,7 +399,8 @@ Status ZeroEngine::Impl::EndMicroBatch() {
                            std::to_string(context_.config.accumulation_steps) +
                            " micro-batches have ended; Step() is due");
   }
-  return reducer_->EndMicroBatch();
+  ZPP_RETURN_IF_ERROR(broken_);
+  return Keep(reducer_->EndMicroBatch());
 }
 
 void ZeroEngine::Impl::set_learning_rate(double lr) {

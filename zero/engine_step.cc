@@ -28,7 +28,7 @@ Result<StepReport> ZeroEngine::Impl::Step() {
   ZPP_RETURN_IF_ERROR(gatherer_->CheckReleased());
   ZPP_RETURN_IF_ERROR(internal::ValidateOptimizer(context_.config));
   Result<StepReport> report = FinishStep();
-  Keep(report.status());
+  ZPP_RETURN_IF_ERROR(Keep(report.status()));
   return report;
 }
 

@@ -20,6 +20,8 @@ class ExactSum {
   // Adds values[i]^2 for every i. NaNs and infinities are counted instead. Costs about 0.6 ns
   // per element and, per call, that of some 500 elements more. Allocates nothing.
   void AddSquares(std::span<const float> values);
+  // As if so many NaNs had been added.
+  void AddNonfinite(uint64_t count) { nonfinite_ += count; }
   // As if `other`'s elements had been added here.
   void Merge(const ExactSum& other);
 

@@ -37,6 +37,17 @@ int64_t ShardWeightBytes(const EngineContext& context, int b) {
 
 }  // namespace
 
+Status ValidateOptimizer(const ZeroConfig& config) {
+  switch (config.optimizer) {
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+      return Validate(config.adam);
+    case OptimizerType::kSgd:
+      return Validate(config.sgd);
+  }
+  return Internal("no such optimizer");
+}
+
 Result<OwnedState> OwnedState::Create(const EngineContext& context) {
   const StateArrays arrays = ArraysOf(context.config);
   const size_t per_bucket = 1 + (arrays.m ? 1 : 0) + (arrays.v ? 1 : 0);

@@ -193,15 +193,19 @@ Status UnitGatherer::Drain() {
   return {};
 }
 
-Status UnitGatherer::Invalidate() {
-  ++generation_;
+Status UnitGatherer::CheckReleased() const {
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (units_[u].users > 0) {
-      return InvalidArgument("unit " + std::to_string(u) +
-                             " is still gathered: Release() it before its weights change");
-    }
-    ZPP_RETURN_IF_ERROR(Free(static_cast<int>(u)));
+    if (units_[u].users == 0) continue;
+    return InvalidArgument("unit " + std::to_string(u) +
+                           " is still gathered: Release() it before its weights change");
   }
+  return {};
+}
+
+Status UnitGatherer::Invalidate() {
+  ZPP_RETURN_IF_ERROR(CheckReleased());
+  ++generation_;
+  for (size_t u = 0; u < units_.size(); ++u) ZPP_RETURN_IF_ERROR(Free(static_cast<int>(u)));
   return {};
 }
 

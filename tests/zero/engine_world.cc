@@ -65,37 +65,6 @@ int Units(const std::vector<ParamSpec>& params) {
   return units;
 }
 
-Status MicroBatch(ZeroEngine& engine, const Training& t, int rank, int64_t step, int micro,
-                  Trained* out) {
-  const int units = Units(t.params);
-  for (int u = 0; u < units; ++u) {
-    ZPP_RETURN_IF_ERROR(engine.Gather(u));
-    for (const int p : ParamsOfUnit(t.params, u)) {
-      out->replicas[static_cast<size_t>(p)] = AsFloats(engine.Weights(p));
-    }
-    ZPP_RETURN_IF_ERROR(engine.Release(u));
-  }
-  for (int u = units - 1; u >= 0; --u) {
-    ZPP_RETURN_IF_ERROR(engine.Gather(u));
-    const std::vector<int> list = ParamsOfUnit(t.params, u);
-    for (auto p = list.rbegin(); p != list.rend(); ++p) {
-      const auto index = static_cast<size_t>(*p);
-      if (!t.params[index].trainable) continue;
-      if (std::find(t.silent.begin(), t.silent.end(), *p) != t.silent.end()) continue;
-      const std::vector<float> w = AsFloats(engine.Weights(*p));
-      if (!SameBits({w}, {out->replicas[index]})) {
-        return Internal("backward sees other weights than forward in " + t.params[index].name);
-      }
-      std::vector<float> grad = GradientOf(w, rank, step, micro, *p);
-      for (float& g : grad) g *= static_cast<float>(engine.loss_scale());
-      if (t.spoil) t.spoil(rank, step, micro, *p, grad);
-      ZPP_RETURN_IF_ERROR(engine.AddGradient(*p, internal::VecOf(std::span<const float>(grad))));
-    }
-    ZPP_RETURN_IF_ERROR(engine.Release(u));
-  }
-  return engine.EndMicroBatch();
-}
-
 // As even as they come; the first nodes are the larger ones.
 Topology NodesOf(int world, int nodes) {
   std::vector<int> sizes(static_cast<size_t>(nodes), world / nodes);
@@ -132,41 +101,95 @@ ZeroConfig PlainConfig(int stage) {
   return config;
 }
 
-Result<Trained> TrainRank(Communicator& comm, const Training& t) {
-  ZPP_ASSIGN_OR_RETURN(const auto engine, ZeroEngine::Create(comm, t.config, t.params, t.options));
+Status MicroBatch(ZeroEngine& engine, const Training& t, int rank, int micro, Trained* out,
+                  int stop_after) {
+  const int64_t step = engine.steps();
+  const int units = Units(t.params);
+  out->replicas.resize(t.params.size());
+  int added = 0;
+  for (int u = 0; u < units; ++u) {
+    ZPP_RETURN_IF_ERROR(engine.Gather(u));
+    for (const int p : ParamsOfUnit(t.params, u)) {
+      out->replicas[static_cast<size_t>(p)] = AsFloats(engine.Weights(p));
+    }
+    ZPP_RETURN_IF_ERROR(engine.Release(u));
+  }
+  for (int u = units - 1; u >= 0; --u) {
+    ZPP_RETURN_IF_ERROR(engine.Gather(u));
+    const std::vector<int> list = ParamsOfUnit(t.params, u);
+    for (auto p = list.rbegin(); p != list.rend(); ++p) {
+      const auto index = static_cast<size_t>(*p);
+      if (!t.params[index].trainable || added == stop_after) continue;
+      if (std::find(t.silent.begin(), t.silent.end(), *p) != t.silent.end()) continue;
+      const std::vector<float> w = AsFloats(engine.Weights(*p));
+      if (!SameBits({w}, {out->replicas[index]})) {
+        return Internal("backward sees other weights than forward in " + t.params[index].name);
+      }
+      std::vector<float> grad = GradientOf(w, rank, step, micro, *p);
+      for (float& g : grad) g *= static_cast<float>(engine.loss_scale());
+      if (t.spoil) t.spoil(rank, step, micro, *p, grad);
+      ZPP_RETURN_IF_ERROR(engine.AddGradient(*p, internal::VecOf(std::span<const float>(grad))));
+      ++added;
+    }
+    ZPP_RETURN_IF_ERROR(engine.Release(u));
+  }
+  return added == stop_after ? Status() : engine.EndMicroBatch();
+}
+
+Status LoadInitialWeights(ZeroEngine& engine, const Training& t) {
   const auto initial = InitialWeights(t.params);
   std::vector<ConstVec> values;
   for (const auto& w : initial) values.push_back(internal::VecOf(std::span<const float>(w)));
-  ZPP_RETURN_IF_ERROR(engine->LoadWeights(values));
+  return engine.LoadWeights(values);
+}
+
+Result<std::unique_ptr<ZeroEngine>> MakeEngine(Communicator& comm, const Training& t) {
+  ZPP_ASSIGN_OR_RETURN(auto engine, ZeroEngine::Create(comm, t.config, t.params, t.options));
+  ZPP_RETURN_IF_ERROR(LoadInitialWeights(*engine, t));
+  return engine;
+}
+
+Status TrainOn(ZeroEngine& engine, const Training& t, int rank, Trained* out) {
+  while (engine.steps() < t.steps) {
+    for (int micro = 0; micro < t.config.accumulation_steps; ++micro) {
+      ZPP_RETURN_IF_ERROR(MicroBatch(engine, t, rank, micro, out));
+    }
+    ZPP_ASSIGN_OR_RETURN(StepReport report, engine.Step());
+    if (t.after_step) ZPP_RETURN_IF_ERROR(t.after_step(engine, report));
+    out->reports.push_back(std::move(report));
+  }
+  return {};
+}
+
+Status ReadAll(ZeroEngine& engine, const Training& t, Trained* out) {
+  out->replicas.resize(t.params.size());
+  out->weights.clear();
+  for (size_t p = 0; p < t.params.size(); ++p) {
+    std::vector<float> w(static_cast<size_t>(t.params[p].elems()));
+    ZPP_RETURN_IF_ERROR(engine.ReadWeights(static_cast<int>(p), w));
+    out->weights.push_back(std::move(w));
+  }
+  // What the last step left for the next forward pass.
+  for (int u = 0; u < Units(t.params); ++u) {
+    ZPP_RETURN_IF_ERROR(engine.Gather(u));
+    for (const int p : ParamsOfUnit(t.params, u)) {
+      out->replicas[static_cast<size_t>(p)] = AsFloats(engine.Weights(p));
+    }
+    ZPP_RETURN_IF_ERROR(engine.Release(u));
+  }
+  out->audit = engine.audit().ToJson();
+  out->memory = engine.memory();
+  return {};
+}
+
+Result<Trained> TrainRank(Communicator& comm, const Training& t) {
+  ZPP_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, t));
   if (!t.resume_from.empty()) {
     ZPP_RETURN_IF_ERROR(engine->Load(t.resume_from).status());
   }
   Trained out;
-  out.replicas.resize(t.params.size());
-  while (engine->steps() < t.steps) {
-    const int64_t step = engine->steps();
-    for (int micro = 0; micro < t.config.accumulation_steps; ++micro) {
-      ZPP_RETURN_IF_ERROR(MicroBatch(*engine, t, comm.rank(), step, micro, &out));
-    }
-    ZPP_ASSIGN_OR_RETURN(StepReport report, engine->Step());
-    if (t.after_step) ZPP_RETURN_IF_ERROR(t.after_step(*engine, report));
-    out.reports.push_back(std::move(report));
-  }
-  for (size_t p = 0; p < t.params.size(); ++p) {
-    std::vector<float> w(static_cast<size_t>(t.params[p].elems()));
-    ZPP_RETURN_IF_ERROR(engine->ReadWeights(static_cast<int>(p), w));
-    out.weights.push_back(std::move(w));
-  }
-  // What the last step left for the next forward pass.
-  for (int u = 0; u < Units(t.params); ++u) {
-    ZPP_RETURN_IF_ERROR(engine->Gather(u));
-    for (const int p : ParamsOfUnit(t.params, u)) {
-      out.replicas[static_cast<size_t>(p)] = AsFloats(engine->Weights(p));
-    }
-    ZPP_RETURN_IF_ERROR(engine->Release(u));
-  }
-  out.audit = engine->audit().ToJson();
-  out.memory = engine->memory();
+  ZPP_RETURN_IF_ERROR(TrainOn(*engine, t, comm.rank(), &out));
+  ZPP_RETURN_IF_ERROR(ReadAll(*engine, t, &out));
   return out;
 }
 

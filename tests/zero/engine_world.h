@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,18 @@ std::vector<Result<Trained>> Train(const Training& training);
 // The same with a body of the caller's over each rank's communicator.
 using RankTraining = std::function<Result<Trained>(Communicator&)>;
 std::vector<Result<Trained>> OnRanks(const Training& training, const RankTraining& body);
-// One rank's share of it over a communicator that is there already.
+// One rank's share of it over a communicator that is there already: these three.
 Result<Trained> TrainRank(Communicator& comm, const Training& training);
+// With the initial weights.
+Result<std::unique_ptr<ZeroEngine>> MakeEngine(Communicator& comm, const Training& training);
+// Until engine.steps() is t.steps.
+Status TrainOn(ZeroEngine& engine, const Training& t, int rank, Trained* out);
+Status ReadAll(ZeroEngine& engine, const Training& t, Trained* out);
+
+Status LoadInitialWeights(ZeroEngine& engine, const Training& t);
+// Forward and backward of all units; stops, if asked to, once `stop_after` gradients were added.
+Status MicroBatch(ZeroEngine& engine, const Training& t, int rank, int micro, Trained* out,
+                  int stop_after = -1);
 
 // All ranks hold the same weights to the bit; the first rank's.
 Trained AgreedResult(const std::vector<Result<Trained>>& all);

@@ -65,10 +65,13 @@ class ZeroEngine::Impl {
   Status CheckUnit(std::string_view call, int unit) const;
   Status CheckSameWeights(std::span<const ConstVec> weights) const;
   Status SetWeights(int param, const ConstVec& values);
+  Status DropStep();
+  Status Keep(const Status& status);
   void BeginStep();
 
   internal::StepFigures OwnFigures();
   Result<Outcome> Judge();
+  Result<StepReport> FinishStep();
   Status Apply(const Outcome& outcome);
   Status Skip();
   Status RunAudit(const Outcome& outcome);
@@ -85,7 +88,9 @@ class ZeroEngine::Impl {
   Status RestoreJson(const nlohmann::json& state);
   std::vector<ModelTensor> Tensors() const;
   std::string LayoutText() const;
-  Status LoadLocally(const std::string& dir, std::string* user);
+  // A checkpoint of this model.
+  Result<CheckpointReader> OpenOwn(const std::string& dir) const;
+  Status LoadLocally(const CheckpointReader& reader);
   Status LoadBucket(const CheckpointReader& reader, int bucket);
   Status LoadReplica(const CheckpointReader& reader, int param);
   Status LoadResiduals(const CheckpointReader& reader);
@@ -105,6 +110,7 @@ class ZeroEngine::Impl {
   Audit audit_;
   std::vector<AuditSums> since_audit_;  // per bucket; only the gradients' encoders
   ErrorStats weights_since_audit_;
+  Status broken_;              // what left the engine half-way: all calls that train give it
   int64_t steps_ = 0;          // Step() calls that have ended
   int64_t applied_ = 0;        // those that changed the weights
   bool exact_ = false;         // this step

@@ -13,6 +13,9 @@
 
 namespace zpp::internal {
 
+// Of the optimizer that the config names; the learning rate may have been set since.
+Status ValidateOptimizer(const ZeroConfig& config);
+
 class OwnedState {
  public:
   // All zero. kResourceExhausted.

@@ -28,6 +28,8 @@ class UnitGatherer {
   Status Poll();
   // Waits for all gathers that were started.
   Status Drain();
+  // kInvalidArgument while a unit is in use.
+  Status CheckReleased() const;
   // The weights have changed: everything gathered is stale, the secondary copies too.
   Status Invalidate();
 
