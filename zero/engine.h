@@ -8,10 +8,14 @@
 //     EndMicroBatch()
 //   Step()
 //
-// All ranks make the same calls in the same order (sizes come from the parameters, so this is the
-// trainer's loop). One thread at a time uses an engine, its communicator and its groups. Gradients
-// are those of the micro-batch's mean loss times loss_scale(); the engine averages over ranks and
-// micro-batches. Without compression stages 0 to 3 give the same bits, whatever the bucket sizes.
+// All ranks make the same calls in the same order, AddGradient() included: a parameter that only
+// some ranks have used is given zeros on the others. One thread at a time uses an engine, its
+// communicator and its groups. Gradients are those of the micro-batch's mean loss times
+// loss_scale(); the engine averages over ranks and micro-batches. Without compression stages 0 to 3
+// give the same bits, whatever the bucket sizes.
+//
+// kInvalidArgument leaves everything as it was. Any other error sticks: the calls of a step return
+// it until LoadWeights() or Load() succeeds, and where the communicator failed for ever.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +45,7 @@ struct EngineOptions {
 struct StepReport {
   int64_t step = 0;      // of this call, from 1; skipped ones count
   bool skipped = false;  // an overflow: nothing was applied
-  bool exact = false;    // an exact step of quant_period
+  bool exact = false;    // an exact step of quant_period, which counts the steps that were applied
   double grad_norm = 0;  // of the averaged, unscaled gradient, before clipping; NaN when skipped
   double clip_coefficient = 1;
   double loss_scale = 1;  // that this step's gradients carried
@@ -49,7 +53,8 @@ struct StepReport {
   // step: ||decoded - h|| / ||h||. 0 when nothing was encoded.
   double gradient_rel_error = 0;
   double weight_rel_error = 0;
-  // Bytes that this rank sent since the last step, per tier of the communicator's topology.
+  // Bytes that this rank sent since the last step, per tier of the communicator's topology: all
+  // that went over the communicator, another engine's too.
   std::vector<int64_t> sent_bytes;
 };
 
@@ -66,8 +71,9 @@ class ZeroEngine {
   ~ZeroEngine();
 
   // Sets all weights, in the order of the parameters, each whole and of any plain type. Every rank
-  // passes the same values: kMismatch names the parameter otherwise. Optimizer state, residuals and
-  // counters start anew. Collective.
+  // passes the same values: kMismatch names the parameter otherwise. Optimizer state, residuals,
+  // loss scale, bits and counters start anew, and what the step under way has so far is dropped.
+  // kInvalidArgument while a unit is gathered. Collective.
   Status LoadWeights(std::span<const ConstVec> weights);
   // out = the fp32 master weights of one parameter, whole, on every rank. Collective.
   Status ReadWeights(int param, std::span<float> out);
@@ -90,25 +96,29 @@ class ZeroEngine {
   Status Poll();
   Status EndMicroBatch();
   // Finishes the reductions, clips, updates the shards, refreshes the replicas. kInvalidArgument
-  // before accumulation_steps micro-batches have ended; kResourceExhausted when fp16's loss scale
-  // cannot go lower.
+  // before accumulation_steps micro-batches have ended, while a unit is gathered, for a learning
+  // rate that is negative or not finite, and when fp16's loss scale cannot go lower.
   Result<StepReport> Step();
 
   double loss_scale() const;
-  void set_learning_rate(double lr);
-  int64_t steps() const;  // done, skipped ones included
+  void set_learning_rate(double lr);  // from the next Step() on; the same on all ranks
+  int64_t steps() const;              // done, skipped ones included
   const ZeroConfig& config() const;
   std::span<const ParamSpec> params() const;
   MemoryEstimate memory() const;  // what is held now, by purpose
   const Audit& audit() const;
 
   // Sharded checkpoint in dir/step-N (see zero/checkpoint.h): weights, optimizer state, residuals,
-  // scaler, counters, and `user`, which Load() gives back. Resuming on the same layout gives the
-  // bits of an unbroken run; another world size or stage continues. Collective.
+  // scaler, counters, and `user`, which Load() gives back; with gather_16bit_on_save what
+  // SaveWeights() gives, too, in dir/weights.safetensors. Resuming on the same layout gives the
+  // bits of an unbroken run; another world size or stage continues. Collective. Save:
+  // kInvalidArgument between a step's first AddGradient() and its Step(). Load: drops the step
+  // under way; kInvalidArgument while a unit is gathered, kNotFound and a checkpoint of another
+  // model change nothing.
   Status Save(const std::string& dir, const std::string& user = {});
   Result<std::string> Load(const std::string& dir);
-  // All weights in the type they compute in, as one safetensors file, written by rank 0.
-  // Collective.
+  // All weights as one safetensors file, written by rank 0: the masters rounded to the type the
+  // trainer computes in. Collective.
   Status SaveWeights(const std::string& path);
 
  private:

@@ -155,12 +155,28 @@ Status ZeroEngine::Impl::Save(const std::string& dir, const std::string& user) {
   }
   const std::vector<ErrorStats> statistics = Statistics();
   if (context_.config.stage > 0) pieces.AddStatistics(statistics);
-  return SaveCheckpoint(*context_.comm, dir,
-                        {.step = steps_,
-                         .model_fingerprint = ModelFingerprint(Tensors()),
-                         .state = StateJson(),
-                         .user = user},
-                        pieces.all());
+  ZPP_RETURN_IF_ERROR(SaveCheckpoint(*context_.comm, dir,
+                                     {.step = steps_,
+                                      .model_fingerprint = ModelFingerprint(Tensors()),
+                                      .state = StateJson(),
+                                      .user = user},
+                                     pieces.all()));
+  if (!context_.config.gather_16bit_on_save) return {};
+  return SaveWeights(dir + "/weights.safetensors");
+}
+
+// From the master where the replica follows it at a distance.
+Status ZeroEngine::Impl::ReadExported(int param, const Vec& out) {
+  const ParamSpec& spec = context_.params[static_cast<size_t>(param)];
+  const int slab = context_.map.places[static_cast<size_t>(param)].slab;
+  const bool follows = SendsDifferences(context_.config, context_.slab(slab).kind);
+  if (out.dtype != DType::kF32 && !follows) return ReadComputeWeights(param, out);
+  if (out.dtype == DType::kF32) {
+    return ReadWeights(param, {static_cast<float*>(out.data), static_cast<size_t>(out.elems)});
+  }
+  std::vector<float> master(static_cast<size_t>(spec.elems()));
+  ZPP_RETURN_IF_ERROR(ReadWeights(param, master));
+  return internal::Convert(internal::VecOf(std::span<const float>(master)), out);
 }
 
 Status ZeroEngine::Impl::SaveWeights(const std::string& path) {
@@ -169,10 +185,8 @@ Status ZeroEngine::Impl::SaveWeights(const std::string& path) {
   for (const ParamSpec& param : context_.params) {
     tensors.push_back({param.name, param.shape, param.dtype.value_or(context_.config.compute)});
   }
-  return ExportSafetensors(*context_.comm, path, tensors, [&](size_t index, Vec out) -> Status {
-    const auto param = static_cast<int>(index);
-    if (out.dtype != DType::kF32) return ReadComputeWeights(param, out);
-    return ReadWeights(param, {static_cast<float*>(out.data), static_cast<size_t>(out.elems)});
+  return ExportSafetensors(*context_.comm, path, tensors, [&](size_t index, const Vec& out) {
+    return ReadExported(static_cast<int>(index), out);
   });
 }
 

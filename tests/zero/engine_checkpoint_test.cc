@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/float_bits.h"
 #include "common/safetensors.h"
 #include "tests/zero/engine_world.h"
 #include "zero/engine.h"
@@ -208,6 +209,33 @@ TEST_F(EngineCheckpoint, GathersWeightsIntoOneFile) {
   };
   EXPECT_GT(bytes(0).size(), 2u * (64 * 32 + 96 * 128 + 40 * 100 + 33 * 256));
   for (int stage = 1; stage <= 3; ++stage) EXPECT_EQ(bytes(stage), bytes(0));
+}
+
+// Replicas that follow by differences are not what is exported.
+TEST_F(EngineCheckpoint, ExportsTheMastersAlsoBesideCheckpoints) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    Training t = Make(stage, true);
+    t.config.compute = DType::kBF16;
+    t.config.gather_16bit_on_save = true;
+    t.steps = 3;
+    const std::string dir = dir_ + "/" + std::to_string(stage);
+    SaveAfter(t, 3, dir);
+    const Trained trained = AgreedResult(Train(t));
+    auto file = SafetensorsFile::Open(dir + "/weights.safetensors");
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    for (size_t p = 0; p < t.params.size(); ++p) {
+      const StoredTensor* tensor = file->Find(t.params[p].name);
+      ASSERT_NE(tensor, nullptr);
+      std::vector<uint16_t> bits(trained.weights[p].size());
+      ASSERT_TRUE(file->Read(*tensor, 0, std::as_writable_bytes(std::span(bits))).ok());
+      for (size_t i = 0; i < bits.size(); ++i) {
+        ASSERT_EQ(bits[i], BF16FromF32(trained.weights[p][i])) << t.params[p].name << " " << i;
+      }
+    }
+    t.after_step = {};
+    t.resume_from = dir;  // the file beside them does not disturb
+    EXPECT_TRUE(SameBits(AgreedResult(Train(t)).weights, trained.weights));
+  }
 }
 
 }  // namespace

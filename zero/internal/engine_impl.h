@@ -42,6 +42,7 @@ class ZeroEngine::Impl {
   Status Save(const std::string& dir, const std::string& user);
   Result<std::string> Load(const std::string& dir);
   Status SaveWeights(const std::string& path);
+  Status ReadExported(int param, const Vec& out);
 
   const internal::EngineContext& context() const { return context_; }
   double loss_scale() const { return scaler_.scale(); }
