@@ -19,8 +19,8 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr size_t kAlignment_bytes = 8;
 
 struct Layout {
-  std::vector<int64_t> begins,
-      sizes;                  // bytes, from the end of the header; as the tensors are given
+  // Bytes, from the end of the header; as the tensors are given.
+  std::vector<int64_t> begins, sizes;
   std::vector<size_t> order;  // tensors by their place in the file
 };
 

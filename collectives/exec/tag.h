@@ -25,7 +25,8 @@ inline constexpr int kMaxTagGroups = 1 << kTagGroup_bits;
 
 // `group` keeps communicators over one transport apart. `sequence` counts a communicator's
 // collectives and wraps. `piece` tells the runs of one plan message apart. `digest` says what is
-// called: ranks that call differently never take each other's messages, however alike they are cut.
+// called: ranks that call differently do not take each other's messages, however alike they are
+// cut.
 struct TagFields {
   int group = 0;
   uint64_t sequence = 0;
