@@ -170,8 +170,10 @@ int RunTrainRank(const TrainArgs& args, int rank) {
     status = TrainAll(args, *text, comm, writes ? printer.Events() : silent, &report);
     printer.Close();
   }
-  // A bad argument is bad on all ranks alike.
-  if (!status.ok() && comm.status().ok() && ExitCodeFor(status) == kExitUsage) {
+  // A bad argument is bad on all ranks alike, and a difference is found out by all.
+  const bool everywhere =
+      ExitCodeFor(status) == kExitUsage || status.code() == StatusCode::kMismatch;
+  if (!status.ok() && comm.status().ok() && everywhere) {
     return LeaveTogether(comm, args, status, &report);
   }
   interrupts.OnSignal({});

@@ -255,6 +255,25 @@ TEST_F(TrainProgram, UnderALauncherOneRanksBadDataEndsAll) {
   EXPECT_THAT(first.err, HasSubstr("rank 1: cannot read"));
 }
 
+TEST_F(TrainProgram, UnderALauncherOtherFlagsAreNamedOnce) {
+  const auto rank = [&](int index) {
+    return Run("--model tiny --nodes 2 --timeout 60 --data " + Path("text") + " --steps " +
+                   std::to_string(2 + index),
+               "RANK=" + std::to_string(index) +
+                   " WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+                   std::to_string(20000 + getpid() % 20000),
+               std::to_string(index));
+  };
+  Ran first;
+  std::thread other([&] { first = rank(0); });
+  const Ran second = rank(1);
+  other.join();
+  EXPECT_EQ(first.code, 1) << first.err;
+  EXPECT_EQ(second.code, 1) << second.err;
+  EXPECT_THAT(first.err, HasSubstr("rank 1 was started with other flags"));
+  EXPECT_EQ(second.err, "");
+}
+
 TEST_F(TrainProgram, AnInterruptedTrainingLeavesValidJson) {
   // Once the first steps are printed.
   const std::string command =
