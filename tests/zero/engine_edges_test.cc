@@ -182,6 +182,80 @@ TEST(EngineMoments, AFailedLoadSticksUntilAGoodOne) {
   }
 }
 
+// An engine that goes in the middle of a step takes nothing with it: the next one on the same
+// communicator gives the bits of the only one.
+TEST(EngineMoments, AnEngineMayGoInTheMiddleOfAStep) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Training t = Make(stage, stage > 0);
+    t.config.reduce_bucket_elems = 2048;
+    const Trained reference = AgreedResult(Train(t));
+    const Trained second = AgreedResult(OnRanks(t, [&](Communicator& comm) -> Result<Trained> {
+      {
+        ZPP_ASSIGN_OR_RETURN(const auto first, MakeEngine(comm, t));
+        Training two = t;
+        two.steps = 2;
+        Trained unused;
+        ZPP_RETURN_IF_ERROR(TrainOn(*first, two, comm.rank(), &unused));
+        ZPP_RETURN_IF_ERROR(first->Gather(0));  // and what it prefetches
+        ZPP_RETURN_IF_ERROR(MicroBatch(*first, t, comm.rank(), 0, &unused, 4));
+      }
+      return TrainRank(comm, t);
+    }));
+    EXPECT_TRUE(SameBits(second.weights, reference.weights)) << stage;
+  }
+}
+
+// A rank that gives up ends the others' calls, in this step and later, and all can be destroyed.
+TEST(EngineMoments, ALostRankEndsTheStepOfAll) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Training t = Make(stage, stage > 0);
+    t.config.reduce_bucket_elems = 2048;
+    const auto all = OnRanks(t, [&](Communicator& comm) -> Result<Trained> {
+      ZPP_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, t));
+      Trained out;
+      const bool leaves = comm.rank() == 3;
+      Status status = MicroBatch(*engine, t, comm.rank(), 0, &out, leaves ? 2 : -1);
+      if (leaves) return Internal("gave up");
+      if (status.ok()) status = engine->Step().status();
+      EXPECT_EQ(RemedyFor(status.code()), Remedy::kRebuild) << status.ToString();
+      const float one = 1;
+      EXPECT_FALSE(engine->AddGradient(4, {DType::kF32, &one, 1}).ok());
+      EXPECT_FALSE(engine->EndMicroBatch().ok());
+      EXPECT_FALSE(engine->Step().ok());
+      EXPECT_FALSE(engine->Save("nowhere").ok());
+      EXPECT_FALSE(LoadInitialWeights(*engine, t).ok());
+      return status;
+    });
+    for (const auto& rank : all) EXPECT_FALSE(rank.ok());
+  }
+}
+
+// What only decides when bytes move, or where states lie.
+TEST(EngineSpeed, SettingsOfSpeedChangeNoBits) {
+  const std::vector<std::function<void(ZeroConfig&)>> changes = {
+      [](ZeroConfig& c) { c.overlap_comm = false; },
+      [](ZeroConfig& c) { c.allgather_bucket_elems = 1; },
+      [](ZeroConfig& c) { c.zero_pp.use_contiguous_buffers = false; },
+      [](ZeroConfig& c) { c.prefetch_bucket_elems = 0; },
+      [](ZeroConfig& c) { c.max_reuse_distance_elems = 0; },
+      [](ZeroConfig& c) { c.max_live_elems = 1; },
+      [](ZeroConfig& c) { c.sub_group_elems = 5000; },
+      [](ZeroConfig& c) { c.offload_optimizer = {.enabled = true, .pin_memory = true}; }};
+  for (int stage = 1; stage <= 3; ++stage) {
+    Training t = Make(stage, true);
+    t.config.compute = DType::kBF16;
+    t.config.accumulation_steps = 2;
+    const Trained reference = AgreedResult(Train(t));
+    for (size_t i = 0; i < changes.size(); ++i) {
+      Training changed = t;
+      changes[i](changed.config);
+      const Trained got = AgreedResult(Train(changed));
+      EXPECT_TRUE(SameBits(got.weights, reference.weights)) << stage << ", change " << i;
+      EXPECT_TRUE(SameBits(got.replicas, reference.replicas)) << stage << ", change " << i;
+    }
+  }
+}
+
 // quant_period counts the steps that the optimizer made: an exact step that overflows is made up.
 TEST(EngineSkips, ASkippedExactStepIsMadeUpFor) {
   Training t = Make(2, true);
