@@ -1,7 +1,5 @@
 #include "common/buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -9,22 +7,6 @@
 #include <utility>
 
 namespace zpp {
-namespace {
-
-constexpr size_t kLargePage_bytes = size_t{2} << 20;
-
-size_t AlignmentOf(size_t bytes) {
-  return bytes >= Buffer::kLarge_bytes ? kLargePage_bytes : Buffer::kAlignment_bytes;
-}
-
-// Advice, only for pages that are all the buffer's: it takes no more memory than without.
-void AskForLargePages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  (void)madvise(data, bytes / kLargePage_bytes * kLargePage_bytes, MADV_HUGEPAGE);
-#endif
-}
-
-}  // namespace
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
@@ -49,11 +31,10 @@ Result<Buffer> Buffer::Allocate(size_t bytes) {
                   "cannot allocate " + std::to_string(bytes) + " bytes");
   };
   if (bytes > std::numeric_limits<size_t>::max() / 2) return no_memory();
-  void* data = ::operator new(bytes, std::align_val_t(AlignmentOf(bytes)), std::nothrow);
+  void* data = ::operator new(bytes, std::align_val_t(kAlignment_bytes), std::nothrow);
   if (data == nullptr) return no_memory();
-  if (bytes >= kLarge_bytes) AskForLargePages(data, bytes);
-  return Buffer(static_cast<std::byte*>(data), bytes, [](std::byte* p, size_t size) {
-    ::operator delete(p, std::align_val_t(AlignmentOf(size)));
+  return Buffer(static_cast<std::byte*>(data), bytes, [](std::byte* p, size_t) {
+    ::operator delete(p, std::align_val_t(kAlignment_bytes));
   });
 }
 

@@ -14,9 +14,6 @@ namespace zpp {
 class Buffer {
  public:
   static constexpr size_t kAlignment_bytes = 64;
-  // From here on the kernel is asked for large pages: who streams through them waits less for
-  // addresses.
-  static constexpr size_t kLarge_bytes = size_t{8} << 20;
   using Deleter = std::function<void(std::byte* data, size_t bytes)>;
 
   Buffer() = default;

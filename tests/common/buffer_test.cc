@@ -2,13 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <string>
 
 namespace zpp {
 namespace {
@@ -22,42 +18,6 @@ TEST(Buffer, IsAlignedAndWritable) {
     std::memset(buffer->data(), 0xa5, bytes);
     EXPECT_EQ(buffer->span().back(), std::byte{0xa5});
   }
-}
-
-TEST(Buffer, LargeOnesAreWritableToTheLastByteAndFreed) {
-  constexpr size_t kLarge = Buffer::kLarge_bytes;
-  for (size_t bytes : {kLarge - 1, kLarge, kLarge + 1, 3 * kLarge + 12345}) {
-    for (int again = 0; again < 2; ++again) {
-      Result<Buffer> buffer = Buffer::Allocate(bytes);
-      ASSERT_TRUE(buffer.ok());
-      std::memset(buffer->data(), 0xa5, bytes);
-      EXPECT_EQ(buffer->span().back(), std::byte{0xa5});
-    }
-  }
-}
-
-// Whether the kernel was asked for large pages where `data` lies.
-bool AsksForLargePages(const void* data) {
-  std::ifstream maps("/proc/self/smaps");
-  const auto at = reinterpret_cast<uintptr_t>(data);
-  bool here = false;
-  for (std::string line; std::getline(maps, line);) {
-    uintptr_t begin = 0, end = 0;
-    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
-      here = begin <= at && at < end;
-    }
-    if (here && line.starts_with("VmFlags:")) return line.find(" hg") != std::string::npos;
-  }
-  return false;
-}
-
-TEST(Buffer, LargeOnesAskForLargePages) {
-  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) {
-    GTEST_SKIP() << "probe: a kernel without transparent huge pages";
-  }
-  const Result<Buffer> large = Buffer::Allocate(Buffer::kLarge_bytes);
-  ASSERT_TRUE(large.ok());
-  EXPECT_TRUE(AsksForLargePages(large->data()));
 }
 
 TEST(Buffer, ZeroBytesIsEmpty) {
