@@ -134,11 +134,11 @@ TEST_F(TrainProgram, ConfigurationsAndThrottledLinks) {
 TEST_F(TrainProgram, ResumingAfterAKillGivesTheBitsOfAnUnbrokenRun) {
   const std::string args = Small("--steps 40 --save-every 2 --seed 3 ");
   ASSERT_EQ(Run(args + "--save " + Path("whole") + " --json " + Path("whole.json")).code, 0);
-  // Killed somewhere behind its third checkpoint.
-  const std::string killed = "(" ZPP_PROGRAM " train " + args + "--save " + Path("broken") +
-                             " >/dev/null 2>&1 & pid=$!; for i in {1..500}; do [ -e " +
-                             Path("broken/step-00000006") +
-                             " ] && break; sleep 0.02; done; kill -9 $pid; wait $pid) 2>/dev/null";
+  // Killed somewhere behind its third checkpoint; over a slow link, so that it cannot end before.
+  const std::string killed =
+      "(" ZPP_PROGRAM " train " + args + "--inter-gbits 0.005 --save " + Path("broken") +
+      " >/dev/null 2>&1 & pid=$!; for i in {1..500}; do [ -e " + Path("broken/step-00000006") +
+      " ] && break; sleep 0.02; done; kill -9 $pid; wait $pid) 2>/dev/null";
   ASSERT_EQ(WEXITSTATUS(std::system(("bash -c '" + killed + "'").c_str())), 137);
   const Ran ran = Run(args + "--resume " + Path("broken") + " --save " + Path("broken") +
                       " --json " + Path("rest.json"));
