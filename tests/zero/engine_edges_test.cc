@@ -157,7 +157,6 @@ TEST(EngineMoments, AFailedLoadSticksUntilAGoodOne) {
   for (const auto& rank : OnRanks(t, [&](Communicator& comm) -> Result<Trained> {
          ZPP_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, t));
          Trained out;
-         t.steps = 5;
          EXPECT_EQ(engine->Load(dir.path()).status().code(), StatusCode::kNotFound);
          ZPP_RETURN_IF_ERROR(TrainOn(*engine, t, comm.rank(), &out));  // nothing was lost
          ZPP_RETURN_IF_ERROR(engine->Save(dir.path()));
