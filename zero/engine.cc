@@ -288,62 +288,6 @@ Status ZeroEngine::Impl::SetWeights(int param, const ConstVec& values) {
   return {};
 }
 
-Status ZeroEngine::Impl::ReadWeights(int param, std::span<float> out) {
-  ZPP_RETURN_IF_ERROR(broken_);
-  ZPP_RETURN_IF_ERROR(CheckParam("ReadWeights", param));
-  const ParamSpec& spec = context_.params[static_cast<size_t>(param)];
-  if (static_cast<int64_t>(out.size()) != spec.elems()) {
-    return InvalidArgument("ReadWeights: " + ToString(spec) + " into " +
-                           std::to_string(out.size()) + " elements");
-  }
-  if (!spec.trainable) return ReadComputeWeights(param, VecOf(out));
-  const Slab& slab = context_.slab(context_.map.places[static_cast<size_t>(param)].slab);
-  for (int b = slab.first_bucket; b < slab.first_bucket + slab.num_buckets; ++b) {
-    const Bucket& bucket = context_.bucket(b);
-    const auto is_it = [&](const ParamPiece& piece) { return piece.param == param; };
-    const auto piece = std::find_if(bucket.pieces.begin(), bucket.pieces.end(), is_it);
-    if (piece == bucket.pieces.end()) continue;
-    std::span<const float> master = owned_->master(b);
-    std::vector<float> whole;
-    if (context_.config.stage > 0) {
-      whole.resize(static_cast<size_t>(bucket.elems));
-      const CallOptions call{
-          .policy = CollectivePolicy::Lossless(), .shard_elems = bucket.shard_elems, .noise = {}};
-      ZPP_RETURN_IF_ERROR(
-          context_.comm->AllGather(VecOf(master), VecOf(std::span<float>(whole)), call));
-      master = whole;
-    }
-    std::copy_n(master.begin() + piece->bucket_first, piece->elems,
-                out.begin() + piece->param_first);
-  }
-  return {};
-}
-
-Status ZeroEngine::Impl::ReadComputeWeights(int param, const Vec& out) {
-  const ParamPlace& place = context_.map.places[static_cast<size_t>(param)];
-  const int unit = context_.slab(place.slab).kind.unit;
-  if (unit < 0) return Convert(Weights(param), out);
-  const Slab& slab = context_.slab(place.slab);
-  for (int b = slab.first_bucket; b < slab.first_bucket + slab.num_buckets; ++b) {
-    const Bucket& bucket = context_.bucket(b);
-    const auto is_it = [&](const ParamPiece& piece) { return piece.param == param; };
-    const auto piece = std::find_if(bucket.pieces.begin(), bucket.pieces.end(), is_it);
-    if (piece == bucket.pieces.end()) continue;
-    const DType type = slab.kind.compute;
-    ZPP_ASSIGN_OR_RETURN(const Buffer whole,
-                         Buffer::Allocate(static_cast<size_t>(bucket.elems * SizeOf(type))));
-    const Vec all{type, whole.data(), bucket.elems};
-    const CallOptions call{
-        .policy = CollectivePolicy::Lossless(), .shard_elems = bucket.shard_elems, .noise = {}};
-    ZPP_RETURN_IF_ERROR(
-        context_.comm->AllGather(internal::AsConst(owned_->shard_weights(b)), all, call));
-    ZPP_RETURN_IF_ERROR(
-        Convert(internal::AsConst(internal::Slice(all, piece->bucket_first, piece->elems)),
-                internal::Slice(out, piece->param_first, piece->elems)));
-  }
-  return {};
-}
-
 Status ZeroEngine::Impl::Gather(int unit) {
   ZPP_RETURN_IF_ERROR(CheckUnit("Gather", unit));
   if (context_.config.stage != 3) return {};

@@ -101,8 +101,10 @@ class ZeroEngine {
   Result<StepReport> Step();
 
   double loss_scale() const;
-  void set_learning_rate(double lr);  // from the next Step() on; the same on all ranks
-  int64_t steps() const;              // done, skipped ones included
+  // From the next Step() on; the same on all ranks. Not part of a checkpoint: after Load() the
+  // trainer sets it again.
+  void set_learning_rate(double lr);
+  int64_t steps() const;  // done, skipped ones included
   const ZeroConfig& config() const;
   std::span<const ParamSpec> params() const;
   MemoryEstimate memory() const;  // what is held now, by purpose

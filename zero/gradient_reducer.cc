@@ -163,8 +163,8 @@ Status GradientReducer::StartCompressed(int bucket, std::span<float> out) {
   Part& part = parts_[Index(bucket)];
   CallOptions call = Call(bucket);
   call.policy = GradientPolicy(context_->config, context_->kind(bucket), part.bits);
-  call.noise =
-      context_->Noise(bucket, mode_.step * context_->config.accumulation_steps + micro_batch_);
+  call.noise = context_->Noise(NoiseUse::kGradients, bucket,
+                               mode_.step * context_->config.accumulation_steps + micro_batch_);
   call.stats = &part.inner;
   call.last_hop_stats = &part.outer;
   if (part.feedback.elems() > 0) {

@@ -6,6 +6,11 @@
 #include "zero/internal/unit_gatherer.h"
 
 namespace zpp::internal {
+namespace {
+
+constexpr size_t kMaxTrace = 1 << 20;
+
+}  // namespace
 
 Result<UnitGatherer> UnitGatherer::Create(const EngineContext* context, const OwnedState* owned) {
   UnitGatherer gatherer;
@@ -59,7 +64,8 @@ void UnitGatherer::BeginStep(int64_t step, bool exact) {
 }
 
 Status UnitGatherer::Gather(int unit) {
-  recording_.push_back(unit);
+  // A loop that never steps teaches nothing.
+  if (recording_.size() < kMaxTrace) recording_.push_back(unit);
   follows_trace_ = follows_trace_ && position_ < trace_.size() && trace_[position_] == unit;
   ++position_;
   if (at(unit).state == State::kAbsent) ZPP_RETURN_IF_ERROR(Start(unit));
@@ -114,7 +120,7 @@ Status UnitGatherer::StartSlab(Unit& unit, int a) {
   for (int b = slab.first_bucket; b < slab.first_bucket + slab.num_buckets; ++b) {
     const Bucket& bucket = context_->bucket(b);
     call.shard_elems = bucket.shard_elems;
-    call.noise = context_->Noise(b, step_);
+    call.noise = context_->Noise(NoiseUse::kWeights, b, step_);
     unit.works.push_back(context_->comm->StartAllGather(
         AsConst(owned_->shard_weights(b)), Slice(whole, bucket.slab_first, bucket.elems), call));
   }

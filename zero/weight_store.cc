@@ -87,7 +87,7 @@ Result<WeightStore::Pending> WeightStore::StartDifference(const OwnedState& owne
   ZPP_RETURN_IF_ERROR(Subtract(owned.master(bucket), AsConst(replica), FloatsOf(pending.own)));
   const CallOptions call{.policy = DifferencePolicy(context_->config, context_->kind(bucket)),
                          .shard_elems = b.shard_elems,
-                         .noise = context_->Noise(bucket, step_),
+                         .noise = context_->Noise(NoiseUse::kWeights, bucket, step_),
                          .stats = &stats_};
   pending.work =
       context_->comm->StartAllGather(VecOf(std::span<const float>(FloatsOf(pending.own))),

@@ -20,6 +20,8 @@ struct ElemRange {
   int64_t elems = 0;
 };
 
+enum class NoiseUse : uint8_t { kGradients, kWeights };
+
 // Lives as long as the engine; its parts keep a pointer to it.
 struct EngineContext {
   Communicator* comm = nullptr;
@@ -44,9 +46,11 @@ struct EngineContext {
   Deadline Patience() const { return Deadline::In(comm->options().timeout_s); }
 
   // Random numbers that depend on the element's place in its slab only, never on buckets.
-  NoiseKey Noise(int b, int64_t step) const {
+  // Gradients and weights of one step have numbers of their own.
+  NoiseKey Noise(NoiseUse use, int b, int64_t step) const {
     const uint64_t slab_seed =
-        seed + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(bucket(b).slab) + 1);
+        seed + 0x9e3779b97f4a7c15u *
+                   (static_cast<uint64_t>(bucket(b).slab) * 2 + static_cast<uint64_t>(use) + 1);
     return {.seed = slab_seed,
             .step = static_cast<uint64_t>(step),
             .first_elem = static_cast<uint64_t>(bucket(b).slab_first)};
