@@ -68,7 +68,7 @@ FIRST_AUDITED_STEP = 21  # Adam's moments and residuals start from nothing
 CLAIMS = """## What must not be claimed
 - That compression costs nothing, that a setting is *better* than uncompressed, or that feedback or the sqrt code improves the
   loss: effects differ from seed to seed by more than most of these means. One run says nothing below 0.5 %.
-- That a relative error of the gradient predicts the loss: the layout rows differ by far more than their errors do.
+- That a relative error of the gradient predicts the loss, or that any layout of the weights does.
 - That a shorter period improves quality, or that an offset heals (or grows) in longer runs.
 - Anything about models other than this one (a byte-level network of 0.67 M parameters), other data, more than 4 ranks,
   16-bit gradients or other optimizers than AdamW.
@@ -136,15 +136,18 @@ class Runs:
         with open(base + ".config", "w") as file:
             json.dump(config, file, indent=1)
         begin = time.monotonic()
+        run = subprocess.Popen([self.zpp, *command, "--json", base + ".part"], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
         try:
-            done = subprocess.run([self.zpp, *command, "--json", base + ".part"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, timeout=left_s)
+            output, _ = run.communicate(timeout=left_s)
         except subprocess.TimeoutExpired:
+            run.terminate()  # it ends its ranks
+            run.communicate()
             return False
         took_s = time.monotonic() - begin
         self.longest_s[steps] = max(took_s, self.longest_s.get(steps, 0))
-        if done.returncode != 0:
-            sys.exit(f"fidelity.py: 'zpp {' '.join(command)}' failed with exit code {done.returncode}:\n{done.stdout}")
+        if run.returncode != 0:
+            sys.exit(f"fidelity.py: 'zpp {' '.join(command)}' failed with exit code {run.returncode}:\n{output}")
         with open(base + ".part") as file:
             report = json.load(file)
         report["asked"] = {"command": command, "config": config}
