@@ -3,8 +3,8 @@
 #include <bit>
 #include <tuple>
 
-#include "collectives/internal/communicator_impl.h"
 #include "collectives/exec/tag.h"
+#include "collectives/internal/communicator_impl.h"
 #include "collectives/transport/group.h"
 
 namespace zpp {

@@ -43,7 +43,7 @@ struct ParamPiece {
 
 struct Bucket {
   int slab = 0;
-  int64_t slab_first = 0;           // elements
+  int64_t slab_first = 0;            // elements
   int64_t elems = 0;                 // padding between parameters included
   std::vector<int64_t> shard_elems;  // per rank
   std::vector<int64_t> shard_first;  // in the bucket, per rank
