@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/median.h"
 #include "cli/yardsticks.h"
 #include "zero/exact_sum.h"
 #include "zero/host_arena.h"
@@ -50,11 +51,6 @@ double Seconds(Fn fn) {
   fn();
   benchmark::ClobberMemory();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 // All arrays of a shard, in one arena of huge pages.
@@ -157,8 +153,8 @@ void Run(benchmark::State& state, const Setup& setup) {
     state.SetIterationTime(steps.back());
   }
   const HostMemoryUsage usage = shard.arena().Usage();
-  state.counters["of_roof"] = Median(roofs) / Median(steps);
-  state.counters["params_per_s"] = static_cast<double>(state.range(0)) / Median(steps);
+  state.counters["of_roof"] = cli::Median(roofs) / cli::Median(steps);
+  state.counters["params_per_s"] = static_cast<double>(state.range(0)) / cli::Median(steps);
   state.counters["huge_pages"] =
       static_cast<double>(usage.huge_bytes) / static_cast<double>(usage.capacity_bytes);
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "collectives/gather_values.h"
 #include "common/hash.h"
 
 namespace zpp::cli {
@@ -45,7 +46,7 @@ Status Verdict(const std::vector<Card>& cards) {
 
 void Add(Hash* hash, const std::string& text) {
   hash->Add(text.size());
-  for (const char c : text) hash->Add(static_cast<uint64_t>(c));
+  hash->Add(std::string_view(text));
 }
 
 }  // namespace
@@ -70,10 +71,8 @@ uint64_t DigestOf(const BwArgs& args) {
 
 Status AgreeToGoOn(Communicator& comm, const Readiness& mine) {
   const Card card = CardOf(mine);
-  std::vector<Card> cards(static_cast<size_t>(comm.world()));
-  const auto bytes = static_cast<int64_t>(sizeof card);
-  ZPP_RETURN_IF_ERROR(comm.AllGather({DType::kByte, &card, bytes},
-                                     {DType::kByte, cards.data(), bytes * comm.world()}));
+  ZPP_ASSIGN_OR_RETURN(const std::vector<Card> cards,
+                       GatherValues(comm, std::span<const Card>(&card, 1)));
   return Verdict(cards);
 }
 

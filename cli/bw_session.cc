@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 
+#include "cli/median.h"
 #include "collectives/encoding_choice.h"
+#include "collectives/gather_values.h"
 
 namespace zpp::cli {
 namespace {
@@ -34,14 +36,6 @@ double BusFactor(CollectiveKind kind, int world) {
   return 1;
 }
 
-double Median(std::vector<double> values) {
-  const size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + middle, values.end());
-  const double upper = values[middle];
-  if (values.size() % 2 == 1) return upper;
-  return (upper + *std::max_element(values.begin(), values.begin() + middle)) / 2;
-}
-
 // Of no finite element there is no error; of zeros alone it is absolute.
 double RelativeError(double squared_error, double squared_value, int64_t compared) {
   if (compared == 0) return std::numeric_limits<double>::quiet_NaN();
@@ -55,11 +49,6 @@ struct Told {
   double sum_squared_error, sum_squared_value;
   uint64_t hash;
 };
-
-template <typename T>
-std::span<const std::byte> BytesOf(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
-}
 
 }  // namespace
 
@@ -184,14 +173,6 @@ Status BwSession::VerifyOnce(Mode* mode, int64_t count) {
   return {};
 }
 
-Result<std::vector<std::byte>> BwSession::GatherBytes(std::span<const std::byte> mine) {
-  std::vector<std::byte> all(mine.size() * comm_.world());
-  const auto elems = static_cast<int64_t>(mine.size());
-  ZPP_RETURN_IF_ERROR(comm_.AllGather({DType::kByte, mine.data(), elems},
-                                      {DType::kByte, all.data(), elems * comm_.world()}));
-  return all;
-}
-
 // The links, where those that join nodes are known: told by a flag, or by the topology.
 std::optional<Fabric> BwSession::KnownFabric() const {
   const Topology& topology = comm_.topology();
@@ -236,8 +217,8 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   told.sum_squared_value = mode.verdict.sum_squared_value;
   told.compared = mode.verdict.compared;
   told.hash = mode.verdict.hash;
-  ZPP_ASSIGN_OR_RETURN(const auto all_told, GatherBytes(std::as_bytes(std::span(&told, 1))));
-  ZPP_ASSIGN_OR_RETURN(const auto all_times, GatherBytes(BytesOf(mode.times_s)));
+  ZPP_ASSIGN_OR_RETURN(const auto all_told, GatherValues(comm_, std::span<const Told>(&told, 1)));
+  ZPP_ASSIGN_OR_RETURN(const auto all_times, GatherValues(comm_, mode.times_s));
 
   BwRun run;
   const bool same_everywhere = args_.kind == CollectiveKind::kAllGather ||
@@ -247,8 +228,7 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
   double error = 0, value = 0;
   int64_t compared = 0;
   for (int rank = 0; rank < comm_.world(); ++rank) {
-    Told one;
-    std::memcpy(&one, all_told.data() + rank * sizeof one, sizeof one);
+    const Told& one = all_told[static_cast<size_t>(rank)];
     run.wire.intra += one.wire.intra;
     run.wire.inter += one.wire.inter;
     run.planned.intra += one.planned.intra;
@@ -259,10 +239,8 @@ Result<BwRun> BwSession::Summarize(const Mode& mode, int64_t size_bytes, int64_t
     value += one.sum_squared_value;
     compared += one.compared;
     for (size_t i = 0; i < slowest_s.size(); ++i) {
-      double time_s;
-      std::memcpy(&time_s, all_times.data() + (rank * slowest_s.size() + i) * sizeof time_s,
-                  sizeof time_s);
-      slowest_s[i] = std::max(slowest_s[i], time_s);
+      slowest_s[i] =
+          std::max(slowest_s[i], all_times[static_cast<size_t>(rank) * slowest_s.size() + i]);
     }
   }
   run.wire.intra /= iterations;
@@ -304,11 +282,11 @@ Result<std::vector<RankPlace>> BwSession::Places() {
   } card{};
   card.pid = getpid();
   gethostname(card.host, sizeof card.host - 1);
-  ZPP_ASSIGN_OR_RETURN(const auto all, GatherBytes(std::as_bytes(std::span(&card, 1))));
+  ZPP_ASSIGN_OR_RETURN(const auto all, GatherValues(comm_, std::span<const Card>(&card, 1)));
   std::vector<RankPlace> places;
   for (int rank = 0; rank < comm_.world(); ++rank) {
-    std::memcpy(&card, all.data() + rank * sizeof card, sizeof card);
-    places.push_back({card.pid, card.host, comm_.topology().NodeOf(rank)});
+    const Card& one = all[static_cast<size_t>(rank)];
+    places.push_back({one.pid, one.host, comm_.topology().NodeOf(rank)});
   }
   return places;
 }

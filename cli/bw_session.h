@@ -49,8 +49,6 @@ class BwSession {
   Result<BwRun> Summarize(const Mode& mode, int64_t size_bytes, int64_t count);
   std::optional<Fabric> KnownFabric() const;
   Status Explain(const Mode& mode, int64_t count, BwRun* run);
-  // Every rank's `mine`, in rank order; all of the same length.
-  Result<std::vector<std::byte>> GatherBytes(std::span<const std::byte> mine);
 
   const BwArgs& args_;
   const Values& values_;

@@ -10,6 +10,7 @@
 #include "cli/parse.h"
 #include "cli/train_config.h"
 #include "collectives/communicator.h"
+#include "common/hash.h"
 
 namespace zpp::cli {
 namespace {
@@ -192,9 +193,9 @@ uint64_t DigestOf(const TrainArgs& args) {
       {"rate", {args.rate.peak, args.rate.warmup_steps, args.rate.cosine}},
       {"paths", {args.resume.empty(), args.save.empty(), args.export_path.empty()}},
       {"audit_update", args.audit.update_error}};
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : all.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
+  Hash hash;
+  hash.Add(all.dump());
+  return hash.value();
 }
 
 }  // namespace zpp::cli

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
+#include "cli/median.h"
+
 namespace zpp::cli {
 namespace {
 
 constexpr size_t kLastSteps = 20;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 }  // namespace
 

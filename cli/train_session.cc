@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/train_config.h"
+#include "collectives/gather_values.h"
 #include "common/strict_json.h"
 
 namespace zpp::cli {
@@ -36,15 +37,6 @@ std::string UserText(const TrainArgs& args, const lm::Text& text, int64_t step) 
 int64_t TellEvery(int64_t steps) { return std::clamp<int64_t>(steps / 60, 1, kMostUntold); }
 
 }  // namespace
-
-template <typename T>
-Result<std::vector<T>> TrainSession::FromAll(const std::vector<T>& mine) {
-  std::vector<T> all(mine.size() * static_cast<size_t>(p_.comm.world()));
-  ZPP_RETURN_IF_ERROR(
-      p_.comm.AllGather({DType::kByte, mine.data(), static_cast<int64_t>(mine.size() * sizeof(T))},
-                        {DType::kByte, all.data(), static_cast<int64_t>(all.size() * sizeof(T))}));
-  return all;
-}
 
 StepBytes TrainSession::BytesOf(const std::vector<int64_t>& sent_bytes) const {
   StepBytes bytes;
@@ -123,8 +115,6 @@ Result<double> TrainSession::MicroBatches(int64_t step) {
 }
 
 Status TrainSession::TakeStep() {
-  // Bytes of validation, of checkpoints and of exchanging figures are not a step's.
-  const StepBytes at_start = SentByComm();
   const Clock::time_point start = Clock::now();
   const int64_t step = engine_->steps();
   const double rate = p_.args.rate.At(step);
@@ -133,15 +123,7 @@ Status TrainSession::TakeStep() {
   ZPP_ASSIGN_OR_RETURN(local.loss_sum, MicroBatches(step));
   ZPP_ASSIGN_OR_RETURN(const StepReport report, engine_->Step());
   local.time_s = std::chrono::duration<double>(Clock::now() - start).count();
-  const StepBytes at_end = SentByComm();
   local.wire = BytesOf(report.sent_bytes);
-  // The engine counts from its last step on; before the first one, weights were set.
-  const StepBytes between = {at_start.intra - sent_until_.intra,
-                             at_start.inter - sent_until_.inter};
-  local.wire = {local.wire.intra - between.intra, local.wire.inter - between.inter};
-  if (first_) local.wire = {at_end.intra - at_start.intra, at_end.inter - at_start.inter};
-  first_ = false;
-  sent_until_ = at_end;
   untold_.push_back(local);
   run_->steps.push_back({.step = report.step,
                          .learning_rate = rate,
@@ -159,7 +141,7 @@ Status TrainSession::TakeStep() {
 // Completes the figures of the last steps with those of the other ranks.
 Status TrainSession::TellSteps() {
   if (untold_.empty()) return {};
-  ZPP_ASSIGN_OR_RETURN(const std::vector<Local> all, FromAll(untold_));
+  ZPP_ASSIGN_OR_RETURN(const std::vector<Local> all, GatherValues(p_.comm, untold_));
   const size_t count = untold_.size();
   for (size_t i = 0; i < count; ++i) {
     TrainStep& step = run_->steps[run_->steps.size() - count + i];
@@ -188,7 +170,7 @@ Status TrainSession::Validate() {
   const lm::Batch batch = lm::ValidationBatch(p_.text, p_.args.shape.context, first, end - first);
   std::vector<double> sum(1);
   ZPP_ASSIGN_OR_RETURN(sum[0], p_.network.SumLoss(batch, weights));
-  ZPP_ASSIGN_OR_RETURN(const std::vector<double> sums, FromAll(sum));
+  ZPP_ASSIGN_OR_RETURN(const std::vector<double> sums, GatherValues(p_.comm, sum));
   double total = 0;
   for (const double one : sums) total += one;
   run_->validations.push_back({engine_->steps(), total / static_cast<double>(rows)});
@@ -220,7 +202,7 @@ Status TrainSession::BetweenSteps() {
 Status TrainSession::Finish() {
   run_->held = engine_->memory();
   ZPP_ASSIGN_OR_RETURN(const std::vector<int64_t> peaks,
-                       FromAll(std::vector<int64_t>{PeakResidentBytes()}));
+                       GatherValues(p_.comm, std::vector<int64_t>{PeakResidentBytes()}));
   if (!p_.args.export_path.empty()) {
     ZPP_RETURN_IF_ERROR(engine_->SaveWeights(p_.args.export_path));
   }

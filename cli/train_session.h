@@ -59,17 +59,12 @@ class TrainSession {
   Status Save();
   Status Finish();
   StepBytes BytesOf(const std::vector<int64_t>& sent_bytes) const;
-  StepBytes SentByComm() const { return BytesOf(p_.comm.traffic().sent_bytes); }
-  template <typename T>
-  Result<std::vector<T>> FromAll(const std::vector<T>& mine);
 
   Parts p_;
   TrainRun* run_ = nullptr;
   std::unique_ptr<ZeroEngine> engine_;
   std::optional<EngineStore> store_;
   std::vector<Local> untold_;  // of the last steps of run_, not yet exchanged
-  StepBytes sent_until_;       // by comm, when the last step ended
-  bool first_ = true;
 };
 
 }  // namespace zpp::cli

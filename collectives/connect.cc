@@ -89,20 +89,13 @@ std::string PolicyText(const CollectivePolicy& policy) {
   return text;
 }
 
-std::string TopologyText(const Topology& topology) {
-  std::ostringstream text;
-  text << topology.world() << " ranks in " << topology.num_nodes() << " nodes, fingerprint "
-       << std::hex << topology.Fingerprint();
-  return text.str();
-}
-
 Status ShakeHands(ControlPlane& control, const ConnectOptions& options, const Topology& topology,
                   Deadline deadline) {
   const std::vector<HandshakeItem> items = {
       {"zpp's version", ZPP_VERSION},
       {"the wire format's version", std::to_string(kWireVersion)},
       {"UCX's version", UcxRuntimeVersion()},
-      {"the topology", TopologyText(topology)},
+      {"the topology", topology.Summary()},
       {"the policy", PolicyText(options.communicator.policy)},
       {"chunk_bytes", std::to_string(options.communicator.chunk_bytes)},
       {"inter_bytes_per_s", NumberText(options.inter_bytes_per_s)},

@@ -92,6 +92,8 @@ class Topology {
   std::string ToText() const;
   // Equal topologies have equal fingerprints on every machine: compared in the handshake.
   uint64_t Fingerprint() const;
+  // One line that tells layouts apart: "4 ranks in 2 nodes, fingerprint 1f0c...".
+  std::string Summary() const;
 
   bool operator==(const Topology&) const = default;
 

@@ -1,4 +1,4 @@
-// Topology::ToText and Topology::Fingerprint.
+// A topology as text, and its fingerprint.
 #include <bit>
 #include <cstdio>
 
@@ -84,6 +84,14 @@ uint64_t Topology::Fingerprint() const {
     hash.Add(std::bit_cast<uint64_t>(link.bytes_per_s));
   }
   return hash.value();
+}
+
+std::string Topology::Summary() const {
+  char fingerprint[17];
+  std::snprintf(fingerprint, sizeof fingerprint, "%llx",
+                static_cast<unsigned long long>(Fingerprint()));
+  return std::to_string(world_) + " ranks in " + std::to_string(num_nodes()) +
+         " nodes, fingerprint " + fingerprint;
 }
 
 }  // namespace zpp

@@ -53,8 +53,9 @@ struct StepReport {
   // step: ||decoded - h|| / ||h||. 0 when nothing was encoded.
   double gradient_rel_error = 0;
   double weight_rel_error = 0;
-  // Bytes that this rank sent since the last step, per tier of the communicator's topology: all
-  // that went over the communicator, another engine's too.
+  // Bytes that this rank sent in this step, from its first Gather, AddGradient or EndMicroBatch on,
+  // per tier of the communicator's topology: all that went over the communicator, another engine's
+  // too.
   std::vector<int64_t> sent_bytes;
 };
 

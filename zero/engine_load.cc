@@ -1,10 +1,9 @@
 // How an engine continues from a checkpoint, of its own layout or of another.
 #include <algorithm>
-#include <array>
 #include <map>
-#include <set>
 #include <type_traits>
 
+#include "collectives/gather_values.h"
 #include "zero/compression.h"
 #include "zero/internal/engine_impl.h"
 #include "zero/internal/plain_math.h"
@@ -14,7 +13,6 @@ namespace zpp {
 namespace {
 
 using internal::ElemRange;
-using internal::EngineContext;
 using internal::StateName;
 using internal::VecOf;
 
@@ -48,8 +46,8 @@ Status Take(const nlohmann::json& state, const char* key, T* out) {
 
 // One rank's failure is everyone's.
 Status AgreeOn(Communicator& comm, const Status& mine) {
-  const std::array<int, 1> code = {static_cast<int>(mine.code())};
-  ZPP_ASSIGN_OR_RETURN(const std::vector<int> all, internal::GatherValues<int>(comm, code));
+  const std::vector<int> code = {static_cast<int>(mine.code())};
+  ZPP_ASSIGN_OR_RETURN(const std::vector<int> all, GatherValues(comm, code));
   ZPP_RETURN_IF_ERROR(mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == 0) continue;
@@ -57,12 +55,6 @@ Status AgreeOn(Communicator& comm, const Status& mine) {
             "rank " + std::to_string(rank) + " could not load the checkpoint: it says why"};
   }
   return {};
-}
-
-int DomainsOf(const Topology& topology, int tier) {
-  std::set<int> domains;
-  for (int rank = 0; rank < topology.world(); ++rank) domains.insert(topology.DomainId(tier, rank));
-  return static_cast<int>(domains.size());
 }
 
 // What all residuals of one parameter in a checkpoint sum to, in units of the mean.
@@ -83,6 +75,31 @@ Result<std::vector<float>> OwedOf(const CheckpointReader& reader, const ParamSpe
   }
   return owed;
 }
+
+// The same, each parameter's read once.
+class Owed {
+ public:
+  Owed(const CheckpointReader& reader, int saved_world)
+      : reader_(reader), saved_world_(saved_world) {}
+
+  // out = share * what is owed of elements first ... of the parameter.
+  Status Take(const ParamSpec& param, int64_t first, float share, std::span<float> out) {
+    auto found = of_param_.find(param.name);
+    if (found == of_param_.end()) {
+      ZPP_ASSIGN_OR_RETURN(std::vector<float> sum, OwedOf(reader_, param, saved_world_));
+      found = of_param_.emplace(param.name, std::move(sum)).first;
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = found->second[static_cast<size_t>(first) + i] * share;
+    }
+    return {};
+  }
+
+ private:
+  const CheckpointReader& reader_;
+  int saved_world_;
+  std::map<std::string, std::vector<float>> of_param_;
+};
 
 }  // namespace
 
@@ -196,7 +213,8 @@ Status ZeroEngine::Impl::LoadStatistics(const CheckpointReader& reader) {
   std::vector<ErrorStats> stats = Statistics();
   const auto bytes = static_cast<int64_t>(stats.size() * sizeof(ErrorStats));
   const std::vector<int64_t> shape = {context_.comm->world(), bytes};
-  const bool same = reader.meta().state.value("layout", std::string()) == LayoutText();
+  const bool same =
+      reader.meta().state.value("layout", std::string()) == context_.comm->topology().Summary();
   if (!same || !reader.Has(internal::kStatisticsName) ||
       reader.shape(internal::kStatisticsName) != shape) {
     return {};
@@ -212,26 +230,26 @@ Status ZeroEngine::Impl::LoadStatistics(const CheckpointReader& reader) {
   return {};
 }
 
-// On the same layout to the bit; on another each domain takes an equal share of what is owed.
+// On the same layout to the bit; on another each domain takes an equal share of what is owed, all
+// of it at the outermost hop.
 Status ZeroEngine::Impl::LoadResiduals(const CheckpointReader& reader) {
   reducer_->DropResiduals();
   const nlohmann::json& state = reader.meta().state;
   int saved_world = 0;
   ZPP_RETURN_IF_ERROR(Take(state, "world", &saved_world));
   if (saved_world < 1) return DataLoss("the checkpoint's 'world' is not positive");
-  const Communicator& comm = *context_.comm;
-  const bool same = state.value("layout", std::string()) == LayoutText();
-  reducer_->set_owes(true);
+  const Topology& topology = context_.comm->topology();
+  const bool same = state.value("layout", std::string()) == topology.Summary();
   const std::vector<int> tiers = reducer_->FeedbackTiers();
-  const int last_tier = tiers.empty() ? 0 : tiers.back();
-  std::map<int, std::vector<float>> owed_of;
+  reducer_->set_owes(true);
+  Owed owed(reader, saved_world);
   for (int b = 0; b < context_.num_buckets(); ++b) {
     for (ReduceFeedback::Piece& piece : reducer_->feedback(b).pieces()) {
       std::vector<float> values(static_cast<size_t>(piece.elems), 0.0f);
       const std::string prefix =
-          internal::ResidualPrefix(piece, comm.topology().DomainId(piece.tier, comm.rank()));
-      const auto domains = static_cast<float>(DomainsOf(comm.topology(), piece.tier));
-      const float share = (piece.averaged ? 1.0f : static_cast<float>(comm.world())) / domains;
+          internal::ResidualPrefix(piece, topology.DomainId(piece.tier, context_.comm->rank()));
+      const float share = (piece.averaged ? 1.0f : static_cast<float>(topology.world())) /
+                          static_cast<float>(topology.NumDomains(piece.tier));
       for (const ParamPiece& whole : context_.bucket(b).pieces) {
         const ParamPiece part = internal::Intersect(whole, {piece.first_elem, piece.elems});
         if (part.elems <= 0) continue;
@@ -239,19 +257,11 @@ Status ZeroEngine::Impl::LoadResiduals(const CheckpointReader& reader) {
         const std::span<float> to =
             std::span(values).subspan(static_cast<size_t>(part.bucket_first - piece.first_elem),
                                       static_cast<size_t>(part.elems));
-        if (same) {
-          if (!reader.Has(prefix + param.name)) continue;
-          ZPP_RETURN_IF_ERROR(ReadPart(reader, prefix + param.name, part.param_first, VecOf(to)));
-          continue;
-        }
-        if (piece.tier != last_tier) continue;  // all of it goes to the outermost hop
-        auto owed = owed_of.find(part.param);
-        if (owed == owed_of.end()) {
-          ZPP_ASSIGN_OR_RETURN(std::vector<float> sum, OwedOf(reader, param, saved_world));
-          owed = owed_of.emplace(part.param, std::move(sum)).first;
-        }
-        for (size_t i = 0; i < to.size(); ++i) {
-          to[i] = owed->second[static_cast<size_t>(part.param_first) + i] * share;
+        const std::string name = prefix + param.name;
+        if (same && reader.Has(name)) {
+          ZPP_RETURN_IF_ERROR(ReadPart(reader, name, part.param_first, VecOf(to)));
+        } else if (!same && piece.tier == tiers.back()) {
+          ZPP_RETURN_IF_ERROR(owed.Take(param, part.param_first, share, to));
         }
       }
       ZPP_RETURN_IF_ERROR(piece.residual.Write(values));

@@ -1,6 +1,5 @@
 // What an engine puts into a checkpoint.
 #include <deque>
-#include <sstream>
 
 #include "zero/checkpoint_export.h"
 #include "zero/compression.h"
@@ -85,15 +84,6 @@ std::vector<ModelTensor> ZeroEngine::Impl::Tensors() const {
   return tensors;
 }
 
-// Reductions nest along the nodes, so their layout belongs to the results' provenance.
-std::string ZeroEngine::Impl::LayoutText() const {
-  const Topology& topology = context_.comm->topology();
-  std::ostringstream text;
-  text << topology.world() << " ranks in " << topology.num_nodes() << " nodes, fingerprint "
-       << std::hex << topology.Fingerprint();
-  return text.str();
-}
-
 nlohmann::json ZeroEngine::Impl::StateJson() const {
   const LossScalerState& scaler = scaler_.state();
   ZeroConfig config = context_.config;
@@ -101,7 +91,8 @@ nlohmann::json ZeroEngine::Impl::StateJson() const {
   return {{"steps", steps_},
           {"applied_steps", applied_},
           {"world", context_.map.world},
-          {"layout", LayoutText()},
+          // Reductions nest along the nodes, so their layout belongs to the results' provenance.
+          {"layout", context_.comm->topology().Summary()},
           {"buckets", context_.num_buckets()},
           {"bits", bits_.state()},
           {"clip_mean", carry_.mean()},

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "collectives/gather_values.h"
 #include "zero/compression.h"
 #include "zero/internal/engine_impl.h"
 #include "zero/internal/plain_math.h"
@@ -176,8 +177,7 @@ Status ZeroEngine::Impl::RunAudit(const Outcome& outcome) {
     mine.push_back(sums);
     bits.push_back(reducer_->bits(b));
   }
-  ZPP_ASSIGN_OR_RETURN(const std::vector<AuditSums> all,
-                       internal::GatherValues<AuditSums>(*context_.comm, mine));
+  ZPP_ASSIGN_OR_RETURN(const std::vector<AuditSums> all, GatherValues(*context_.comm, mine));
   std::vector<AuditSums> merged(buckets);
   for (size_t i = 0; i < all.size(); ++i) merged[i % buckets].Merge(all[i]);
   ZPP_RETURN_IF_ERROR(audit_.Record(steps_ + 1, exact_, bits, merged));
@@ -206,6 +206,11 @@ void ZeroEngine::Impl::ApplyBits() {
   for (int b = 0; b < context_.num_buckets(); ++b) {
     if (reducer_->compresses(b)) reducer_->set_bits(b, bits_.bits(b));
   }
+}
+
+void ZeroEngine::Impl::NoteStart() {
+  if (!under_way_) TakeTraffic();
+  under_way_ = true;
 }
 
 std::vector<int64_t> ZeroEngine::Impl::TakeTraffic() {

@@ -1,7 +1,8 @@
-// Whole parameters from the parts that the ranks own.
+// Whole parameters into the parts that the ranks own, and back.
 #include <algorithm>
 #include <vector>
 
+#include "common/hash.h"
 #include "zero/internal/engine_impl.h"
 #include "zero/internal/plain_math.h"
 
@@ -46,6 +47,82 @@ Status ForEachPiece(const EngineContext& context, int param, const Visit& visit)
 }
 
 }  // namespace
+
+Status ZeroEngine::Impl::CheckSameWeights(std::span<const ConstVec> weights) const {
+  std::vector<uint64_t> digests;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto bytes = static_cast<size_t>(weights[i].elems * SizeOf(weights[i].dtype));
+    Hash hash;
+    hash.Add(static_cast<uint64_t>(weights[i].dtype));
+    hash.Add(std::span(static_cast<const std::byte*>(weights[i].data), bytes));
+    digests.push_back(hash.value());
+    names.push_back("the initial value of parameter " + ToString(context_.params[i]));
+  }
+  return internal::CheckSame(*context_.comm, digests, names);
+}
+
+Status ZeroEngine::Impl::LoadWeights(std::span<const ConstVec> weights) {
+  if (weights.size() != context_.params.size()) {
+    return InvalidArgument("LoadWeights: " + std::to_string(weights.size()) + " tensors for " +
+                           std::to_string(context_.params.size()) + " parameters");
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i].elems != context_.params[i].elems() || !IsFloat(weights[i].dtype)) {
+      return InvalidArgument("LoadWeights: parameter " + ToString(context_.params[i]) +
+                             " is given " + std::to_string(weights[i].elems) + " elements of " +
+                             std::string(DTypeName(weights[i].dtype)));
+    }
+  }
+  ZPP_RETURN_IF_ERROR(gatherer_->CheckReleased());
+  ZPP_RETURN_IF_ERROR(CheckSameWeights(weights));
+  ZPP_RETURN_IF_ERROR(DropStep());
+  for (int b = 0; b < context_.num_buckets(); ++b) {
+    std::fill(owned_->m(b).begin(), owned_->m(b).end(), 0.0f);
+    std::fill(owned_->v(b).begin(), owned_->v(b).end(), 0.0f);
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    ZPP_RETURN_IF_ERROR(SetWeights(static_cast<int>(i), weights[i]));
+  }
+  reducer_->DropResiduals();
+  carry_ = {};
+  residual_factor_ = 1;
+  steps_ = applied_ = 0;
+  if (context_.config.fp16.enabled) {
+    ZPP_ASSIGN_OR_RETURN(scaler_, LossScaler::Create(context_.config.fp16));
+  }
+  RestartErrorControl();
+  broken_ = {};
+  BeginStep();
+  return {};
+}
+
+// Master, shard and replica of one parameter, as far as this rank has them.
+Status ZeroEngine::Impl::SetWeights(int param, const ConstVec& values) {
+  const ParamPlace& place = context_.map.places[static_cast<size_t>(param)];
+  if (const Vec replica = store_->slab(place.slab); replica.elems > 0) {
+    ZPP_RETURN_IF_ERROR(
+        internal::Convert(values, internal::Slice(replica, place.slab_first, values.elems)));
+  }
+  const Slab& slab = context_.slab(place.slab);
+  for (int b = slab.first_bucket; b < slab.first_bucket + slab.num_buckets; ++b) {
+    const ElemRange own = context_.Own(b);
+    for (const ParamPiece& whole : context_.bucket(b).pieces) {
+      const ParamPiece piece = internal::Intersect(whole, own);
+      if (piece.param != param || piece.elems <= 0) continue;
+      const ConstVec part = internal::Slice(values, piece.param_first, piece.elems);
+      const int64_t at = piece.bucket_first - own.first;
+      if (!owned_->master(b).empty()) {
+        ZPP_RETURN_IF_ERROR(internal::Convert(
+            part, internal::Slice(internal::VecOf(owned_->master(b)), at, piece.elems)));
+      }
+      if (const Vec shard = owned_->shard_weights(b); shard.elems > 0) {
+        ZPP_RETURN_IF_ERROR(internal::Convert(part, internal::Slice(shard, at, piece.elems)));
+      }
+    }
+  }
+  return {};
+}
 
 Status ZeroEngine::Impl::ReadWeights(int param, std::span<float> out) {
   ZPP_RETURN_IF_ERROR(broken_);

@@ -1,5 +1,7 @@
 #include <array>
 
+#include "collectives/gather_values.h"
+#include "common/hash.h"
 #include "zero/internal/step_exchange.h"
 
 namespace zpp::internal {
@@ -27,6 +29,26 @@ Result<StepFigures> Exchange(Communicator& comm, const StepFigures& mine) {
     merged.Merge({ExactSum::Deserialize(one.squares), one.gradients, one.weights});
   }
   return merged;
+}
+
+uint64_t DigestOf(std::string_view text) {
+  Hash hash;
+  hash.Add(text);
+  return hash.value();
+}
+
+Status CheckSame(Communicator& comm, std::span<const uint64_t> mine,
+                 std::span<const std::string> names) {
+  ZPP_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, GatherValues(comm, mine));
+  for (int rank = 0; rank < comm.world(); ++rank) {
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (all[static_cast<size_t>(rank) * mine.size() + i] == all[i]) continue;
+      return {StatusCode::kMismatch,
+              names[i] + " on rank " + std::to_string(rank) +
+                  " differs from that on rank 0: all ranks must give the same"};
+    }
+  }
+  return {};
 }
 
 }  // namespace zpp::internal

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
+
+#include "common/hash.h"
 
 namespace zpp::lm {
 namespace {
@@ -109,14 +112,13 @@ Status ReadFile(const std::string& path, Text* text) {
 }  // namespace
 
 uint64_t Text::Fingerprint() const {
-  // FNV-1a; the lengths keep the parts apart.
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
+  // The lengths keep the parts apart.
+  Hash hash;
   for (const auto* part : {&train, &held_out}) {
-    for (int shift = 0; shift < 64; shift += 8) add(static_cast<uint8_t>(part->size() >> shift));
-    for (const uint8_t byte : *part) add(byte);
+    hash.Add(static_cast<uint64_t>(part->size()));
+    hash.Add(std::as_bytes(std::span(*part)));
   }
-  return hash;
+  return hash.value();
 }
 
 Result<Text> ReadText(const std::string& path) {

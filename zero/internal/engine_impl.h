@@ -69,6 +69,8 @@ class ZeroEngine::Impl {
   Status DropStep();
   Status Keep(const Status& status);
   void BeginStep();
+  // Before a step's first bytes: what was sent until now is not its own.
+  void NoteStart();
 
   internal::StepFigures OwnFigures();
   Result<Outcome> Judge();
@@ -88,7 +90,6 @@ class ZeroEngine::Impl {
   nlohmann::json StateJson() const;
   Status RestoreJson(const nlohmann::json& state);
   std::vector<ModelTensor> Tensors() const;
-  std::string LayoutText() const;
   // A checkpoint of this model.
   Result<CheckpointReader> OpenOwn(const std::string& dir) const;
   Status LoadLocally(const CheckpointReader& reader);
@@ -111,12 +112,13 @@ class ZeroEngine::Impl {
   Audit audit_;
   std::vector<AuditSums> since_audit_;  // per bucket; only the gradients' encoders
   ErrorStats weights_since_audit_;
-  Status broken_;              // what left the engine half-way: all calls that train give it
-  int64_t steps_ = 0;          // Step() calls that have ended
-  int64_t applied_ = 0;        // those that changed the weights
-  bool exact_ = false;         // this step
-  float residual_factor_ = 1;  // that the residuals in store are to be multiplied by
-  std::vector<int64_t> sent_before_;
+  Status broken_;                     // what left the engine half-way: all calls that train give it
+  int64_t steps_ = 0;                 // Step() calls that have ended
+  int64_t applied_ = 0;               // those that changed the weights
+  bool exact_ = false;                // this step
+  float residual_factor_ = 1;         // that the residuals in store are to be multiplied by
+  std::vector<int64_t> sent_before_;  // the step under way
+  bool under_way_ = false;            // something of this step was called
 };
 
 }  // namespace zpp

@@ -1,9 +1,11 @@
-// The one small message of a step: what all ranks must know together before anything is updated.
+// Small messages between ranks: what all must know together before anything is updated, and what
+// must be the same on all.
 #pragma once
 
+#include <cstdint>
 #include <span>
-#include <type_traits>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "collectives/communicator.h"
 #include "common/status.h"
@@ -22,17 +24,9 @@ struct StepFigures {
 // `mine` of all ranks of `comm`, merged in rank order: the same on every rank. Collective.
 Result<StepFigures> Exchange(Communicator& comm, const StepFigures& mine);
 
-// Values of a trivially copyable type from every rank, in rank order: world times as many. Between
-// machines of one kind. Collective.
-template <typename T>
-Result<std::vector<T>> GatherValues(Communicator& comm, std::span<const T> mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(mine.size() * static_cast<size_t>(comm.world()));
-  const auto bytes = static_cast<int64_t>(mine.size_bytes());
-  ZPP_RETURN_IF_ERROR(
-      comm.AllGather({DType::kByte, mine.data(), bytes},
-                     {DType::kByte, all.data(), bytes * static_cast<int64_t>(comm.world())}));
-  return all;
-}
+uint64_t DigestOf(std::string_view text);
+// kMismatch with one of `names` when that value is not the same on all ranks. Collective.
+Status CheckSame(Communicator& comm, std::span<const uint64_t> mine,
+                 std::span<const std::string> names);
 
 }  // namespace zpp::internal
