@@ -47,15 +47,16 @@ std::string NoCommand(const CLI::App& app, int argc, const char* const* argv) {
   return "there is no command '" + Printable(word) + "': " + Listed(commands);
 }
 
-int Refuse(const std::string& sentence) {
-  std::fprintf(stderr, "zpp: %s (see zpp --help)\n", sentence.c_str());
+int Refuse(const std::string& sentence, const std::string& command = "zpp") {
+  std::fprintf(stderr, "zpp: %s (see %s --help)\n", sentence.c_str(), command.c_str());
   return kExitUsage;
 }
 
 // CLI11's own text, in one sentence after our prefix.
 int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-  return Refuse(error.what());
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return Refuse(error.what(), parsed.empty() ? "zpp" : "zpp " + parsed.front()->get_name());
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ constexpr std::array kTable = {
     EnvInfo{EnvVar::kTransport, "ZPP_TRANSPORT", "ucx", "ucx",
             "What moves the bytes between processes."},
     EnvInfo{EnvVar::kTimeout, "ZPP_TIMEOUT", "seconds, 0.01 to 86400", "30",
-            "Deadline of start-up and of a collective that was given none."},
+            "Deadline of start-up and of a collective that was given none; zpp bw and train take "
+            "60 when unset."},
     EnvInfo{EnvVar::kCommId, "ZPP_COMM_ID", "host:port", "",
             "Where rank 0 listens; without it MASTER_ADDR and MASTER_PORT."},
     EnvInfo{EnvVar::kJobId, "ZPP_JOB_ID", "0 to 9223372036854775807", "0",
