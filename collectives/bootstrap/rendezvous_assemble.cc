@@ -17,6 +17,7 @@ namespace {
 // rank 0 up.
 constexpr size_t kMaxStrangers = 128;
 constexpr double kStrangerPatience_s = 3.0;
+constexpr double kMismatchGrace_s = 1.0;
 constexpr size_t kMaxHello_bytes = 256;
 constexpr const char* kAnotherJob =
     "it is rank 0 of another job (is ZPP_JOB_ID, or the launcher's job, equal on all ranks?)";
@@ -46,6 +47,7 @@ class Assembly {
   void DismissImpatient();
   std::vector<int> Missing() const;
   Status Tell(Status why);
+  Status TellMismatch(int listener, Deadline deadline);
 
   const int world_;
   const uint64_t job_;
@@ -88,14 +90,15 @@ void Assembly::AcceptAll(int listener) {
 bool Assembly::Seat(Guest& stranger, const Hello& hello) {
   const std::string name = "rank " + std::to_string(hello.rank);
   if (hello.world != world_ || hello.rank <= 0 || hello.rank >= world_) {
-    mismatch_ = {StatusCode::kMismatch, name + " was started for a world of " +
-                                            std::to_string(hello.world) +
-                                            ", rank 0 for a world of " + std::to_string(world_)};
+    Status why = {StatusCode::kMismatch, name + " was started for a world of " +
+                                             std::to_string(hello.world) +
+                                             ", rank 0 for a world of " + std::to_string(world_)};
     if (hello.world == world_) {
-      mismatch_ = {StatusCode::kMismatch, "another process came as " + name + " of " +
-                                              std::to_string(world_) + ", which rank 0 is"};
+      why = {StatusCode::kMismatch, "another process came as " + name + " of " +
+                                        std::to_string(world_) + ", which rank 0 is"};
     }
-    Refuse(stranger.connection, mismatch_);
+    Refuse(stranger.connection, why);
+    if (mismatch_.ok()) mismatch_ = why;
     return true;
   }
   Guest& seat = guests_[static_cast<size_t>(hello.rank)];
@@ -177,10 +180,18 @@ void Assembly::Poll(int listener, Deadline deadline) {
   AcceptAll(listener);
 }
 
+// Ranks are started at about the same time: who comes a moment later must hear why, too, instead of
+// looking for a rank 0 that is gone until his time is up.
+Status Assembly::TellMismatch(int listener, Deadline deadline) {
+  const Deadline grace = Deadline::In(std::min(kMismatchGrace_s, deadline.remaining_s()));
+  while (!grace.expired() && !Missing().empty()) Poll(listener, grace);
+  return Tell(mismatch_);
+}
+
 Result<std::vector<Connection>> Assembly::Run(int listener, Deadline deadline) {
   while (!Complete()) {
     Poll(listener, deadline);
-    if (!mismatch_.ok()) return Tell(mismatch_);
+    if (!mismatch_.ok()) return TellMismatch(listener, deadline);
     DismissImpatient();
     if (deadline.expired() && !Missing().empty()) {
       return Tell(Late());

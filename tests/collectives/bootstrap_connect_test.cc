@@ -2,6 +2,7 @@
 // cannot be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -281,6 +282,7 @@ TEST(Connect, BoundsThatDifferInTheLastDigitDisagree) {
 TEST(Connect, WorldsThatDisagreeAreNamed) {
   const auto outcomes = RunProcesses(3, 60, [](int rank) -> Result<std::string> {
     SetTorchrun(rank, rank == 2 ? 4 : 3, TestPort());
+    if (rank == 1) ::usleep(300'000);  // after the others have met
     return ConnectFromEnv().status();
   });
   for (const RankOutcome& outcome : outcomes) {
