@@ -12,12 +12,8 @@
 namespace zpp {
 namespace {
 
-// Numbers above are mistakes, and products of them stay below 2^63.
 constexpr int64_t kMaxElems = INT64_MAX;
 constexpr ConfigRange<int64_t> kAnyInt32 = {INT32_MIN, INT32_MAX};
-constexpr int64_t kMaxMicroBatch = 100'000'000;
-constexpr int64_t kMaxAccumulation = 1'000'000;
-constexpr int64_t kMaxTrainBatch = kMaxMicroBatch * kMaxAccumulation;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr double kLargest = FLT_MAX;
 
@@ -210,9 +206,9 @@ void ReadZeroPp(ConfigSection& section, ZeroPpConfig& pp) {
 }
 
 void ReadBatch(ConfigSection& top, BatchKeys& batch) {
-  top.Integer("train_batch_size", {1, kMaxTrainBatch}, batch.train);
-  top.Integer("train_micro_batch_size_per_gpu", {1, kMaxMicroBatch}, batch.micro);
-  top.Integer("gradient_accumulation_steps", {1, kMaxAccumulation}, batch.accumulation);
+  top.Integer("train_batch_size", {1, BatchKeys::kMaxTrain}, batch.train);
+  top.Integer("train_micro_batch_size_per_gpu", {1, BatchKeys::kMaxMicro}, batch.micro);
+  top.Integer("gradient_accumulation_steps", {1, BatchKeys::kMaxAccumulation}, batch.accumulation);
 }
 
 // The whole of it; the first fault is in `text` afterwards.

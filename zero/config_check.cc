@@ -61,6 +61,13 @@ void NoteCosts(ConfigSection& section, const ZeroConfig& config) {
   }
 }
 
+// Of a batch key that is not written; one that is lies within its limit.
+void CheckDerived(ConfigSection& top, const char* key, int64_t value, int64_t limit) {
+  if (value <= limit) return;
+  top.Refuse(kTrain, std::string("makes ") + Named(key, value) + ", which is above " +
+                         std::to_string(limit));
+}
+
 // Needs that both keys of compression share.
 void CheckQuantized(ConfigSection& zero, const char* key, bool on, const ZeroConfig& config) {
   if (!on || config.stage > 0 || !zero.Has(key)) return;
@@ -93,6 +100,8 @@ void SetBatch(ConfigSection& top, const BatchKeys& batch, int world, ZeroConfig&
   }
   const int64_t micro =
       batch.micro > 0 ? batch.micro : batch.train / world / std::max<int64_t>(accumulation, 1);
+  CheckDerived(top, kMicro, micro, BatchKeys::kMaxMicro);
+  CheckDerived(top, kAccumulation, accumulation, BatchKeys::kMaxAccumulation);
   const int64_t train = micro * accumulation * world;
   config.train_batch_size = train;
   config.micro_batch_size = micro;

@@ -248,6 +248,17 @@ TEST(ConfigErrors, BatchSizesThatDoNotMultiply) {
               HasSubstr("which is not train_micro_batch_size_per_gpu"));
 }
 
+// What is derived has the limits of what is written.
+TEST(ConfigErrors, BatchSizesThatMakeOthersTooLarge) {
+  EXPECT_EQ(Error("{'train_batch_size': 800000000}", 4).message(),
+            "line 1: train_batch_size makes train_micro_batch_size_per_gpu 200000000, which is "
+            "above 100000000");
+  EXPECT_EQ(
+      Error("{'train_batch_size': 4294967297, 'train_micro_batch_size_per_gpu': 1}", 1).message(),
+      "line 1: train_batch_size makes gradient_accumulation_steps 4294967297, which is above "
+      "1000000");
+}
+
 TEST(ConfigErrors, NotAConfiguration) {
   for (const char* text : {"", "{", "{'a': 1,}", "{'train_batch_size': 4} x"}) {
     EXPECT_EQ(Error(text).code(), StatusCode::kDataLoss) << text;

@@ -303,9 +303,15 @@ TEST(Config, BatchSizesAreDerived) {
                    "gradient_accumulation_steps": 8)",
                 1, 24, 3, 8},
            Case{R"("train_batch_size": 6553600)", 65536, 6553600, 100, 1},
+           Case{R"("train_micro_batch_size_per_gpu": 100000000,
+                   "gradient_accumulation_steps": 1000000)",
+                65536, 6553600000000000000, 100000000, 1000000},
        }) {
     const auto config = ParseZeroConfig("{" + std::string(c.keys) + "}", c.world);
     ASSERT_TRUE(config.ok()) << config.status().ToString();
+    const auto again = ParseZeroConfig(ToJson(*config).dump(), c.world);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ(ToJson(*again), ToJson(*config)) << c.keys;
     EXPECT_EQ(config->train_batch_size, c.train) << c.keys;
     EXPECT_EQ(config->micro_batch_size, c.micro) << c.keys;
     EXPECT_EQ(config->accumulation_steps, c.accumulation) << c.keys;
