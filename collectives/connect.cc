@@ -132,8 +132,8 @@ Made ConnectOver(const std::shared_ptr<ControlPlane>& control, const ConnectOpti
   ZPP_ASSIGN_OR_RETURN(const auto of_rank, GatherIdentities(*control, deadline));
   ZPP_ASSIGN_OR_RETURN(Topology topology, ChooseTopology(control->world(), options, of_rank));
   ZPP_RETURN_IF_ERROR(ShakeHands(*control, options, topology, deadline));
-  ZPP_ASSIGN_OR_RETURN(const UcxProfile profile, UcxProfileFromEnv());
-  const UcxOptions ucx{.profile = profile, .timeout_s = options.communicator.timeout_s};
+  ZPP_ASSIGN_OR_RETURN(UcxOptions ucx, UcxOptionsFromEnv());
+  ucx.timeout_s = options.communicator.timeout_s;
   ZPP_ASSIGN_OR_RETURN(auto transport, MakeUcxTransport(control, topology, ucx, deadline));
   ZPP_ASSIGN_OR_RETURN(transport,
                        Throttle(std::move(transport), topology, options.inter_bytes_per_s));
@@ -178,7 +178,7 @@ Status CheckEnvironment(int world, const ConnectOptions& given) {
   const std::vector<NodeIdentity> of_rank(static_cast<size_t>(std::max(world, 0)), ThisNode());
   ZPP_RETURN_IF_ERROR(ChooseTopology(world, options, of_rank).status());
   ZPP_RETURN_IF_ERROR(GetEnvInteger(EnvVar::kJobId, 0, INT64_MAX).status());
-  ZPP_RETURN_IF_ERROR(UcxProfileFromEnv().status());
+  ZPP_RETURN_IF_ERROR(UcxOptionsFromEnv().status());
   if (EnvIsSet(EnvVar::kSocketIfname)) {
     ZPP_RETURN_IF_ERROR(internal::AddressToAdvertise().status());
   }

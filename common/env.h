@@ -21,6 +21,7 @@ enum class EnvVar : uint8_t {
   kTopologyFile,
   kSocketIfname,
   kUcxProfile,
+  kNodeWindow,
   kHeartbeat,
   kThreads,
   kChunkBytes,

@@ -226,6 +226,15 @@ void SumTile(const ReduceArgs& args, int64_t at, std::span<float> sum) {
   SumOperands(args, at, args.divisor, {DType::kF32, sum.data(), static_cast<int64_t>(sum.size())});
 }
 
+void CopyBytes(std::span<const std::byte> in, std::byte* out, StoreHint stores) {
+  if (stores == StoreHint::kAuto) {
+    if (!in.empty()) std::memcpy(out, in.data(), in.size());
+    return;
+  }
+  Kernels().stream(in.data(), static_cast<int64_t>(in.size()), out);
+  EndStream(true);
+}
+
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,
               const NoiseKey& noise, ErrorStats* stats) {
   ZPP_RETURN_IF_ERROR(CheckVector(in.dtype, in.elems, in.data));

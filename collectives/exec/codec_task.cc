@@ -1,7 +1,5 @@
 #include "collectives/exec/codec_task.h"
 
-#include <cstring>
-
 namespace zpp {
 
 namespace {
@@ -34,7 +32,7 @@ Status RunTask(const CodecTask& task, ErrorStats* stats) {
   const Operand& first = task.in.front();
   switch (task.kind) {
     case CodecTask::Kind::kCopy:
-      std::memcpy(task.out.data(), first.payload.data(), task.out.size());
+      CopyBytes(first.payload, task.out.data(), task.stores);
       return {};
     case CodecTask::Kind::kEncode:
       return Encode(task.out_spec, {first.spec.plain, first.payload.data(), task.elems}, task.out,

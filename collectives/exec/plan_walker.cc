@@ -91,8 +91,7 @@ CodecTask& PlanWalker::NewTask(CodecTask::Kind kind, uint32_t op) {
   task.kind = kind;
   task.op = op;
   task.out_spec = SpecOf(from.out);
-  const bool to_user = prepared_->plan.slots[from.out.slot].place == Place::kOutput;
-  task.stores = to_user ? prepared_->output_stores : StoreHint::kAuto;
+  task.stores = prepared_->op_stores[op];
   task.in = {static_cast<const Operand*>(nullptr), from.num_in};
   task.divisor = from.average ? static_cast<float>(prepared_->plan.world) : 1.0f;
   return task;
@@ -193,7 +192,7 @@ PlanWalker::Batch PlanWalker::Messages() {
   const Stage begin = Before(event().stage);
   const Stage stage = Before(event().stage + 1);
   for (uint32_t m = begin.sends_end; m < stage.sends_end; ++m) AddSends(plan.sends[m]);
-  for (uint32_t m = begin.recvs_end; m < stage.recvs_end; ++m) AddReceives(plan.recvs[m]);
+  for (uint32_t m = begin.recvs_end; m < stage.recvs_end; ++m) AddReceives(m);
   return {sends_, send_tiers_, recvs_};
 }
 
@@ -241,14 +240,15 @@ void PlanWalker::AddSends(const Message& message) {
           });
 }
 
-void PlanWalker::AddReceives(const Message& message) {
+void PlanWalker::AddReceives(uint32_t index) {
   const Event& e = event();
+  const Message& message = prepared_->plan.recvs[index];
   const auto at = [&](const PartRun& run) {
     return std::pair(map_.Writable(message.data, run.first, e.chunk),
                      map_.RunBytes(message.data, run.first, run.count, e.chunk));
   };
   ForRuns(*prepared_, message, e.chunk, at, [&](int64_t piece, std::byte* data, size_t bytes) {
-    recvs_.push_back({message.peer, TagOf(piece), {data, bytes}});
+    recvs_.push_back({message.peer, TagOf(piece), {data, bytes}, prepared_->recv_stores[index]});
   });
 }
 

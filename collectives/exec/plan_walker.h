@@ -63,7 +63,7 @@ class PlanWalker {
   void AddResidual(CodecTask& task, const Span& out, uint32_t part) const;
   CodecTask& NewTask(CodecTask::Kind kind, uint32_t op);
   void AddSends(const Message& message);
-  void AddReceives(const Message& message);
+  void AddReceives(uint32_t index);  // of the plan's receives
   Tag TagOf(int64_t piece) const;
   int NameOf(int peer) const;
   Status CheckMessage(const Message& message, bool check_payload) const;

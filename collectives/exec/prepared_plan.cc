@@ -93,18 +93,46 @@ Pipeline ChoosePipeline(size_t stages, int chunks) {
           .lanes = std::clamp(wanted, 1, std::min(chunks, kMaxLanes))};
 }
 
-StoreHint OutputStores(const PrepareArgs& args) {
-  const Plan& plan = args.plan;
-  const auto is_output = [&](const Span& span) {
-    return plan.slots[span.slot].place == Place::kOutput;
+// Ranks of a node share its last cache; machines with many have a larger one.
+bool OutputIsLarge(const PrepareArgs& args) {
+  if (args.plan.output_is_shard) return false;
+  const auto node_ranks = static_cast<int64_t>(args.topology->NodeGroup(args.plan.rank).size());
+  return args.parts.TotalElems() * SizeOf(args.dtype) >=
+         kStreamFrom_bytes / std::min<int64_t>(node_ranks, 4);
+}
+
+// Parts of the output that the plan reads; sorted.
+std::vector<PartId> PartsReadAgain(const Plan& plan) {
+  std::vector<PartId> parts;
+  const auto add = [&](const Span& span) {
+    if (plan.slots[span.slot].place != Place::kOutput) return;
+    for (uint32_t i = 0; i < span.count; ++i) parts.push_back(plan.PartOf(span, i));
   };
-  const bool read_again =
-      std::any_of(plan.inputs.begin(), plan.inputs.end(), is_output) ||
-      std::any_of(plan.sends.begin(), plan.sends.end(),
-                  [&](const Message& send) { return send.data.count > 0 && is_output(send.data); });
-  const bool large =
-      !plan.output_is_shard && args.parts.TotalElems() * SizeOf(args.dtype) >= kStreamFrom_bytes;
-  return large && !read_again ? StoreHint::kStream : StoreHint::kAuto;
+  for (const Span& input : plan.inputs) add(input);
+  for (const Message& send : plan.sends) {
+    if (send.data.count > 0) add(send.data);
+  }
+  std::sort(parts.begin(), parts.end());
+  return parts;
+}
+
+void ChooseStores(const PrepareArgs& args, PreparedPlan& out) {
+  const Plan& plan = args.plan;
+  out.op_stores.assign(plan.ops.size(), StoreHint::kAuto);
+  out.recv_stores.assign(plan.recvs.size(), StoreHint::kAuto);
+  if (!OutputIsLarge(args)) return;
+  const std::vector<PartId> read_again = PartsReadAgain(plan);
+  const auto stores = [&](const Span& span) {
+    if (span.count == 0 || plan.slots[span.slot].place != Place::kOutput) return StoreHint::kAuto;
+    for (uint32_t i = 0; i < span.count; ++i) {
+      if (std::binary_search(read_again.begin(), read_again.end(), plan.PartOf(span, i))) {
+        return StoreHint::kAuto;
+      }
+    }
+    return StoreHint::kStream;
+  };
+  for (size_t i = 0; i < plan.ops.size(); ++i) out.op_stores[i] = stores(plan.ops[i].out);
+  for (size_t i = 0; i < plan.recvs.size(); ++i) out.recv_stores[i] = stores(plan.recvs[i].data);
 }
 
 }  // namespace
@@ -131,7 +159,7 @@ Result<PreparedPlan> Prepare(PrepareArgs args) {
     out.table_first.push_back(stage ? out.table_size : -1);
     if (stage) out.table_size += slot.parts.count + 1;
   }
-  out.output_stores = OutputStores(args);
+  ChooseStores(args, out);
   out.plan = std::move(args.plan);
   out.parts = std::move(args.parts);
   return out;

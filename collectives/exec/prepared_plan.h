@@ -33,8 +33,9 @@ struct PreparedPlan {
   // What residuals must have been made for; 0 unless the call has some.
   uint64_t feedback_shape = 0;
 
-  // kStream: the caller's output is too large for the caches, and the plan never reads it again.
-  StoreHint output_stores = StoreHint::kAuto;
+  // Of every op, of every receive of the plan. kStream: it writes to the caller's output, which is
+  // too large for the caches, and the plan does not read it again.
+  std::vector<StoreHint> op_stores, recv_stores;
 
   int64_t lanes_bytes() const { return arena.bytes * pipeline.lanes; }
 };

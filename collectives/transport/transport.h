@@ -10,6 +10,7 @@
 #include "common/buffer.h"
 #include "common/deadline.h"
 #include "common/status.h"
+#include "quant/codec.h"
 
 namespace zpp {
 
@@ -28,6 +29,7 @@ struct RecvOp {
   Tag tag = 0;
   std::span<std::byte> data;  // exactly as long as the message; another length is kDataLoss,
                               // nothing beyond is written
+  StoreHint stores = StoreHint::kAuto;  // advice for a transport that copies the message itself
 };
 
 // Names a started batch. 0 is never one.

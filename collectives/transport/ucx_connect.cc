@@ -7,6 +7,7 @@
 #include "collectives/bootstrap/internal/bytes.h"
 #include "collectives/bootstrap/internal/rank_names.h"
 #include "collectives/transport/internal/ucx_core.h"
+#include "common/log.h"
 #include "topology/node_identity.h"
 
 namespace zpp::internal {
@@ -20,11 +21,11 @@ int CoresOfThisProcess() {
 
 // What a rank tells the others before they connect.
 struct Card {
-  std::string version, machine, address, net_address;
+  std::string version, machine, address, net_address, window;
 
   std::string Pack() const {
     ByteWriter out;
-    for (const std::string* field : {&version, &machine, &address, &net_address}) {
+    for (const std::string* field : {&version, &machine, &address, &net_address, &window}) {
       out.PutString(*field);
     }
     return out.Take();
@@ -32,7 +33,8 @@ struct Card {
   static Result<Card> Unpack(const std::string& body) {
     ByteReader in(body);
     Card card;
-    for (std::string* field : {&card.version, &card.machine, &card.address, &card.net_address}) {
+    for (std::string* field :
+         {&card.version, &card.machine, &card.address, &card.net_address, &card.window}) {
       *field = in.GetString();
     }
     if (!in.done()) return DataLoss("a rank's UCX address cannot be read");
@@ -42,7 +44,12 @@ struct Card {
 
 Result<std::vector<Card>> ExchangeCards(const UcxCore& core, ControlPlane& control,
                                         Deadline deadline) {
-  Card mine{.version = UcxRuntimeVersion(), .machine = BootId(), .address = {}, .net_address = {}};
+  Card mine{.version = UcxRuntimeVersion(),
+            .machine = BootId(),
+            .address = {},
+            .net_address = {},
+            .window = {}};
+  if (core.window != nullptr) mine.window = core.window->card();
   ZPP_ASSIGN_OR_RETURN(mine.address, UcxAddress(core, /*net_only=*/false));
   ZPP_ASSIGN_OR_RETURN(mine.net_address, UcxAddress(core, /*net_only=*/true));
   ZPP_ASSIGN_OR_RETURN(const auto blobs, control.AllGather(mine.Pack(), deadline));
@@ -72,6 +79,17 @@ Status Explain(ControlPlane& control, int peer, const Status& why) {
   return verdict ? *verdict : why;
 }
 
+// Both directions are independent: a rank that cannot map a peer's window may have its own mapped.
+void ShareMemory(UcxCore& core, int peer, const std::string& card, int self) {
+  UcxPeer& entry = core.peers[static_cast<size_t>(peer)];
+  entry.same_node = true;
+  if (core.window == nullptr || card.empty()) return;
+  entry.window = PeerWindow::Open(card, self);
+  if (entry.window.empty()) {
+    Log(LogLevel::kInfo, "rank " + std::to_string(peer) + "'s shared memory is out of reach");
+  }
+}
+
 }  // namespace
 
 Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
@@ -89,11 +107,13 @@ Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
     const bool near = topology.NodeOf(peer) == topology.NodeOf(self);
     const Status connected = ConnectUcx(core, peer, near ? card.address : card.net_address);
     if (!connected.ok()) return Explain(control, peer, connected);
+    if (near) ShareMemory(core, peer, card.window, self);
     std::string& way = near ? found.near : found.across;
     if (way.empty()) way = DescribeEndpoint(core.peers[static_cast<size_t>(peer)].endpoint);
   }
   // Nobody may finish and leave before the last has connected to him.
   ZPP_RETURN_IF_ERROR(control.AllGather("connected", deadline).status());
+  if (core.window != nullptr) core.window->CloseDescriptor();
   found.crowded = here > CoresOfThisProcess();
   return found;
 }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "collectives/transport/ucx_transport.h"
 #include "common/log.h"
@@ -22,21 +24,31 @@ void Complete(UcxRequest& request) {
   --request.batch->pending;
 }
 
+// The reference that has come in the message's place; empty when it is a message.
+std::optional<WindowRef> ReferenceIn(const UcxRequest& request, size_t got_bytes) {
+  WindowRef ref;
+  if (got_bytes != sizeof ref) return std::nullopt;
+  std::memcpy(&ref, request.out.data(), sizeof ref);
+  const UcxPeer& peer = request.batch->core->peers[static_cast<size_t>(request.peer)];
+  return peer.window.Made(ref) ? std::optional(ref) : std::nullopt;
+}
+
 void Received(UcxRequest& request, ucs_status_t status, size_t got_bytes) {
   UcxCore& core = *request.batch->core;
   const auto wrong_length = [&](const std::string& got) {
     core.Note(DataLoss("rank " + std::to_string(request.peer) + " sent " + got + " bytes where " +
-                       std::to_string(request.expected_bytes) + " were due"));
+                       std::to_string(request.out.size()) + " were due"));
   };
-  if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    wrong_length("more");
-  } else if (status != UCS_OK) {
-    core.NoteUcx(request.peer, status, "receiving from");
-  } else if (got_bytes != request.expected_bytes) {
-    wrong_length(std::to_string(got_bytes));
-  } else {
-    Complete(request);
+  if (status == UCS_ERR_MESSAGE_TRUNCATED) return wrong_length("more");
+  if (status != UCS_OK) return core.NoteUcx(request.peer, status, "receiving from");
+  if (const auto ref = ReferenceIn(request, got_bytes)) {
+    const PeerWindow& window = core.peers[static_cast<size_t>(request.peer)].window;
+    if (!window.Take(*ref, request.out, request.stores))
+      return wrong_length(std::to_string(ref->bytes));
+  } else if (got_bytes != request.out.size()) {
+    return wrong_length(std::to_string(got_bytes));
   }
+  Complete(request);
 }
 
 void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
@@ -125,7 +137,8 @@ void UcxCore::Release(UcxBatch& batch) {
 void UcxCore::PostRecv(UcxBatch& batch, size_t index, const RecvOp& op) {
   UcxRequest& request = batch.requests[index];
   request.peer = op.peer;
-  request.expected_bytes = op.data.size();
+  request.out = op.data;
+  request.stores = op.stores;
   ucp_request_param_t params{};
   // The callback in any case: it alone tells how long a message is that was here already.
   params.op_attr_mask =
@@ -145,9 +158,21 @@ void UcxCore::PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = OnSent;
   params.user_data = &request;
-  const auto posted = ucp_tag_send_nbx(peers[static_cast<size_t>(op.peer)].endpoint, op.data.data(),
-                                       op.data.size(), UcxTag(op.tag, self), &params);
+  const UcxPeer& peer = peers[static_cast<size_t>(op.peer)];
+  std::span<const std::byte> wire = op.data;
+  if (window != nullptr && peer.same_node && window->MappedBy(op.peer)) {
+    if (const auto ref = window->Share(op.data)) {
+      request.ref = *ref;
+      wire = std::as_bytes(std::span(&request.ref, 1));
+    }
+  }
+  const auto posted =
+      ucp_tag_send_nbx(peer.endpoint, wire.data(), wire.size(), UcxTag(op.tag, self), &params);
   if (!UCS_PTR_IS_PTR(posted)) Sent(request, UCS_PTR_STATUS(posted));
+}
+
+void UcxCore::EndPosting() {
+  if (window != nullptr) window->EndBatch();
 }
 
 Result<std::string> UcxAddress(const UcxCore& core, bool net_only) {
@@ -217,6 +242,8 @@ void CloseUcx(std::unique_ptr<UcxCore> core, Deadline deadline) {
 }
 
 void AbandonUcx(std::unique_ptr<UcxCore> core) {
+  core->window.reset();
+  for (UcxPeer& peer : core->peers) peer.window = {};
   Graveyard& graveyard = TheGraveyard();
   const std::lock_guard lock(graveyard.mutex);
   graveyard.cores.push_back(std::move(core));

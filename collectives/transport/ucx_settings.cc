@@ -62,6 +62,13 @@ Status Configure(UcxProfile profile, ucp_config_t* config) {
   return interface.empty() ? Status() : Modify(config, "NET_DEVICES", interface);
 }
 
+Result<UcxProfile> ProfileOf(const std::string& name) {
+  if (name == "auto") return UcxProfile::kAuto;
+  if (name == "host") return UcxProfile::kHost;
+  if (name == "rdma") return UcxProfile::kRdma;
+  return InvalidArgument("ZPP_UCX_PROFILE='" + name + "': expected auto, host or rdma");
+}
+
 Status Failed(const char* what, ucs_status_t status) {
   return Internal(std::string(what) + ": " + ucs_status_string(status));
 }
@@ -89,12 +96,12 @@ Status OpenWorker(internal::UcxCore& core) {
 
 }  // namespace
 
-Result<UcxProfile> UcxProfileFromEnv() {
-  const std::string name = GetEnv(EnvVar::kUcxProfile);
-  if (name == "auto") return UcxProfile::kAuto;
-  if (name == "host") return UcxProfile::kHost;
-  if (name == "rdma") return UcxProfile::kRdma;
-  return InvalidArgument("ZPP_UCX_PROFILE='" + name + "': expected auto, host or rdma");
+Result<UcxOptions> UcxOptionsFromEnv() {
+  UcxOptions options;
+  ZPP_ASSIGN_OR_RETURN(options.profile, ProfileOf(GetEnv(EnvVar::kUcxProfile)));
+  ZPP_ASSIGN_OR_RETURN(const int64_t window, GetEnvInteger(EnvVar::kNodeWindow, 0, 1));
+  options.node_window = window == 1;
+  return options;
 }
 
 std::string UcxRuntimeVersion() {

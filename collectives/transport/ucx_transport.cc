@@ -155,6 +155,7 @@ Result<Ticket> UcxTransport::Start(std::span<const SendOp> sends, std::span<cons
   size_t index = 0;
   for (const RecvOp& op : recvs) core_->PostRecv(batch, index++, op);
   for (const SendOp& op : sends) core_->PostSend(batch, index++, op, rank());
+  core_->EndPosting();
   // A failure that posting met is reported by the Wait or Test of this ticket.
   return batch.ticket;
 }
@@ -345,6 +346,8 @@ Result<std::unique_ptr<Transport>> MakeUcxTransport(std::shared_ptr<ControlPlane
                            " and a topology of " + std::to_string(topology.world()));
   }
   ZPP_ASSIGN_OR_RETURN(auto core, internal::OpenUcx(options.profile, world));
+  const bool alone = topology.NodeGroup(control->rank()).size() == 1;
+  if (options.node_window && !alone) core->window = internal::NodeWindow::Create(world);
   auto transport =
       std::make_unique<UcxTransport>(std::move(core), std::move(control), options.timeout_s);
   ZPP_RETURN_IF_ERROR(transport->ConnectAll(topology, deadline));

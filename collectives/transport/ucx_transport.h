@@ -13,15 +13,18 @@ namespace zpp {
 // Host: shared memory and TCP, every message eager. RDMA: rendezvous and zero copy are left to UCX.
 // Auto: RDMA where this machine has an InfiniBand device.
 enum class UcxProfile : uint8_t { kAuto, kHost, kRdma };
-// ZPP_UCX_PROFILE.
-Result<UcxProfile> UcxProfileFromEnv();
 
 struct UcxOptions {
   UcxProfile profile = UcxProfile::kAuto;
+  // Large messages between ranks of one node go through memory that they share, where the machine
+  // allows it; ranks may differ in this.
+  bool node_window = true;
   // How long a failure that Test() or Start() meets waits for the control plane's verdict; Wait()
   // waits for one more of its own deadlines.
   double timeout_s = 30;
 };
+// ZPP_UCX_PROFILE, ZPP_NODE_WINDOW.
+Result<UcxOptions> UcxOptionsFromEnv();
 
 // All ranks of `control` call this. Ranks of one node of `topology` use whatever UCX offers between
 // them; ranks of different nodes use the network, even on one host. Tags must be below 2^48. World:

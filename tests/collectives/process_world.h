@@ -39,15 +39,17 @@ struct UcxRank {
   std::unique_ptr<Transport> transport;
 };
 
-inline Result<UcxRank> MakeUcxRank(int rank, const Topology& topology, double timeout_s = 20) {
+inline Result<UcxRank> MakeUcxRank(int rank, const Topology& topology, double timeout_s = 20,
+                                   bool node_window = true) {
   if (topology.world() == 1) {  // needs no peer and no network
     return UcxRank{.control = nullptr, .transport = std::move(MakeInProcessGroup(1).front())};
   }
   ZPP_ASSIGN_OR_RETURN(auto control, JoinTestPlane(rank, topology.world(), timeout_s));
-  ZPP_ASSIGN_OR_RETURN(
-      auto transport,
-      MakeUcxTransport(control, topology, {.profile = UcxProfile::kHost, .timeout_s = timeout_s},
-                       Deadline::In(20)));
+  ZPP_ASSIGN_OR_RETURN(auto transport, MakeUcxTransport(control, topology,
+                                                        {.profile = UcxProfile::kHost,
+                                                         .node_window = node_window,
+                                                         .timeout_s = timeout_s},
+                                                        Deadline::In(20)));
   return UcxRank{.control = std::move(control), .transport = std::move(transport)};
 }
 

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -16,7 +17,8 @@ namespace {
 TEST_P(TransportConformance, EverySizeBetweenAllPairs) {
   Run(4, [](Transport& transport) -> Status {
     uint64_t message = 0;
-    for (size_t size : {0, 1, 3, 7, 64, 255, 4095, 4096, 65537, 262144, 1048576, 1048577}) {
+    for (size_t size : {0, 1, 3, 7, 32, 64, 255, 4095, 4096, 32767, 32768, 65537, 131072, 131073,
+                        262144, 1048576, 1048577}) {
       ZPP_RETURN_IF_ERROR(ExchangeAll(transport, message++, size));
     }
     return {};
@@ -54,7 +56,8 @@ TEST_P(TransportConformance, MisalignedMemoryAndNothingBeyondIt) {
         const Bytes content = Filled(transport.rank(), next, offset, size);
         out.insert(out.end(), content.begin(), content.end());
         const SendOp send{next, offset, std::span(out).subspan(offset)};
-        const RecvOp recv{previous, offset, std::span(in).subspan(offset, size)};
+        const StoreHint stores = offset % 2 == 0 ? StoreHint::kAuto : StoreHint::kStream;
+        const RecvOp recv{previous, offset, std::span(in).subspan(offset, size), stores};
         ZPP_ASSIGN_OR_RETURN(const Ticket ticket, transport.Start({&send, 1}, {&recv, 1}));
         ZPP_RETURN_IF_ERROR(transport.Wait(ticket, Patience()));
         ZPP_RETURN_IF_ERROR(CheckFilled(recv.data, previous, transport.rank(), offset));
@@ -132,6 +135,57 @@ TEST_P(TransportConformance, AReceiveMayBePostedLongAfterTheSend) {
         ZPP_RETURN_IF_ERROR(CheckFilled(in, 0, 1, size));
       }
     }
+    return {};
+  });
+}
+
+// The same memory to every peer in one batch, and again with other bytes as soon as it is complete.
+TEST_P(TransportConformance, OneMessageToEveryPeer) {
+  Run(4, [](Transport& transport) -> Status {
+    constexpr size_t kSize = 200'000;
+    Bytes out(kSize);
+    std::vector<Bytes> in(4, Bytes(kSize));
+    for (uint64_t message = 0; message < 40; ++message) {
+      const Bytes content = Filled(transport.rank(), /*to=*/0, message, kSize);
+      std::copy(content.begin(), content.end(), out.begin());
+      std::vector<SendOp> sends;
+      std::vector<RecvOp> recvs;
+      for (int peer = 0; peer < 4; ++peer) {
+        if (peer == transport.rank()) continue;
+        sends.push_back({peer, message, out});
+        recvs.push_back({peer, message, in[static_cast<size_t>(peer)]});
+      }
+      ZPP_ASSIGN_OR_RETURN(const Ticket ticket, transport.Start(sends, recvs));
+      ZPP_RETURN_IF_ERROR(transport.Wait(ticket, Patience()));
+      for (const RecvOp& recv : recvs) {
+        ZPP_RETURN_IF_ERROR(CheckFilled(recv.data, recv.peer, /*to=*/0, message));
+      }
+    }
+    return {};
+  });
+}
+
+// More than any memory between ranks holds: what finds no room goes another way, and all arrive
+// whole, in whatever order they are received.
+TEST_P(TransportConformance, ManyLargeMessagesBeforeTheirReceives) {
+  Run(2, [](Transport& transport) -> Status {
+    constexpr size_t kMessages = 150, kSize = 300'000;
+    const int me = transport.rank(), peer = 1 - me;
+    std::vector<Ticket> tickets;
+    std::vector<Bytes> out;
+    for (size_t i = 0; i < kMessages; ++i) out.push_back(Filled(me, peer, i, kSize - i));
+    for (size_t i = 0; i < kMessages; ++i) {
+      const SendOp send{peer, i, out[i]};
+      ZPP_ASSIGN_OR_RETURN(tickets.emplace_back(), transport.Start({&send, 1}, {}));
+    }
+    Bytes in(kSize);
+    for (size_t i = kMessages; i-- > 0;) {
+      const RecvOp recv{peer, i, std::span(in).first(kSize - i)};
+      ZPP_ASSIGN_OR_RETURN(const Ticket ticket, transport.Start({}, {&recv, 1}));
+      ZPP_RETURN_IF_ERROR(transport.Wait(ticket, Patience()));
+      ZPP_RETURN_IF_ERROR(CheckFilled(recv.data, peer, me, i));
+    }
+    for (const Ticket ticket : tickets) ZPP_RETURN_IF_ERROR(transport.Wait(ticket, Patience()));
     return {};
   });
 }

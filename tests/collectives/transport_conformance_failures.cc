@@ -101,8 +101,18 @@ TEST_P(TransportConformance, AMessageOfAnotherLengthIsDataLoss) {
   struct Lengths {
     size_t sent, expected;
   };
-  for (const Lengths lengths :
-       {Lengths{5, 8}, {8, 5}, {0, 1}, {1, 0}, {300000, 299999}, {299999, 300000}}) {
+  for (const Lengths lengths : {Lengths{5, 8},
+                                {8, 5},
+                                {0, 1},
+                                {1, 0},
+                                {300000, 299999},
+                                {299999, 300000},
+                                // Messages that may travel as a reference of 32 bytes.
+                                {100000, 32},
+                                {100000, 20},
+                                {32, 100000},
+                                {100000, 0},
+                                {100000, 200}}) {
     SCOPED_TRACE(std::to_string(lengths.sent) + " sent, " + std::to_string(lengths.expected) +
                  " expected");
     RunWithoutShutdown(2, [lengths](Transport& transport) -> Status {

@@ -15,6 +15,16 @@ Result<std::unique_ptr<Transport>> OneNode(int rank, int world) {
   return std::move(made.transport);
 }
 
+Result<std::unique_ptr<Transport>> WithoutWindows(int rank, int world) {
+  ZPP_ASSIGN_OR_RETURN(auto made, MakeUcxRank(rank, Topology::Flat(world), 20, false));
+  return std::move(made.transport);
+}
+
+Result<std::unique_ptr<Transport>> SomeWithoutWindow(int rank, int world) {
+  ZPP_ASSIGN_OR_RETURN(auto made, MakeUcxRank(rank, Topology::Flat(world), 20, rank % 2 == 0));
+  return std::move(made.transport);
+}
+
 Result<std::unique_ptr<Transport>> NodePerRank(int rank, int world) {
   const std::vector<int> sizes(static_cast<size_t>(world), 1);
   ZPP_ASSIGN_OR_RETURN(auto made, MakeUcxRank(rank, *Topology::Nodes(sizes)));
@@ -29,6 +39,8 @@ Result<std::unique_ptr<Transport>> TwoNodes(int rank, int world) {
 
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportConformance,
                          testing::Values(ProcessBackend("SharedMemory", OneNode),
+                                         ProcessBackend("WithoutWindows", WithoutWindows),
+                                         ProcessBackend("SomeWithoutWindow", SomeWithoutWindow),
                                          ProcessBackend("Tcp", NodePerRank),
                                          ProcessBackend("Mixed", TwoNodes)),
                          BackendName);

@@ -144,6 +144,24 @@ TEST(CodecKernels, StreamCopiesEveryLengthToEveryPlace) {
   }
 }
 
+TEST(CodecKernels, CopyBytesCopiesWhateverTheHint) {
+  std::vector<std::byte> from(70'001);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 13 + 5);
+  for (const StoreHint stores : {StoreHint::kAuto, StoreHint::kStream}) {
+    CopyBytes({}, nullptr, stores);
+    for (const size_t bytes : {1, 63, 4097, 70'000}) {
+      for (const size_t misaligned : {0, 1, 17}) {
+        Guarded out(bytes, misaligned);
+        CopyBytes(std::span<const std::byte>(from).subspan(1, bytes), out.data(), stores);
+        ASSERT_TRUE(out.intact()) << bytes << " off=" << misaligned;
+        ASSERT_TRUE(std::equal(from.begin() + 1, from.begin() + 1 + static_cast<int64_t>(bytes),
+                               out.copy().begin()))
+            << bytes << " off=" << misaligned;
+      }
+    }
+  }
+}
+
 // The hint reaches the kernels through the public calls, from one element on, whatever is decoded
 // or summed into whichever type.
 TEST(CodecKernels, StoreHintChangesNoByte) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/transport/internal/node_window.h"
 #include "collectives/transport/transport.h"
 #include "collectives/transport/ucx_transport.h"
 #include "common/status.h"
@@ -24,7 +25,9 @@ struct UcxRequest {
   int peer = -1;
   bool is_send = false;
   bool done = false;
-  size_t expected_bytes = 0;
+  std::span<std::byte> out = {};  // of a receive
+  StoreHint stores = StoreHint::kAuto;
+  WindowRef ref = {};  // of a send that goes through the window
 };
 
 struct UcxCore;
@@ -40,6 +43,8 @@ struct UcxPeer {
   UcxCore* core = nullptr;
   int rank = -1;
   ucp_ep_h endpoint = nullptr;
+  bool same_node = false;
+  PeerWindow window = {};
 };
 
 // Owned by its transport until it fails. A failed core is abandoned: never given to UCX again,
@@ -49,6 +54,7 @@ struct UcxCore {
   ucp_worker_h worker = nullptr;
   int event_fd = -1;
   std::vector<UcxPeer> peers;
+  std::unique_ptr<NodeWindow> window;  // null: nothing is shared
   std::vector<std::unique_ptr<UcxBatch>> batches;
   std::vector<size_t> free_batches;
   uint64_t next_serial = 1;
@@ -67,6 +73,8 @@ struct UcxCore {
 
   void PostRecv(UcxBatch& batch, size_t index, const RecvOp& op);
   void PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self);
+  // All sends of a batch have been posted: their memory is the caller's again once it is complete.
+  void EndPosting();
 };
 
 // Tags carry the sender's rank in their low 16 bits.
