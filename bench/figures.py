@@ -14,8 +14,8 @@ import math
 import os
 import random
 import shutil
-import subprocess
 import statistics
+import subprocess
 import sys
 
 from figures_train import train

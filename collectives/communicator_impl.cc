@@ -155,7 +155,6 @@ Result<PreparedPlan> Communicator::Impl::Build(const CallArguments& args,
   const int chunks = ChooseChunks({.parts = &parts,
                                    .dtype = args.dtype,
                                    .compressed = choice.compressed,
-                                   .across_nodes = across,
                                    .parts_per_message = single ? 1 : PartsPerMessage(topology_),
                                    .chunk_bytes = options_.chunk_bytes});
   const uint64_t digest = CallDigest(request, parts, chunks);

@@ -31,10 +31,8 @@ constexpr std::array kTable = {
             "Network interface for the control connections and TCP."},
     EnvInfo{EnvVar::kUcxProfile, "ZPP_UCX_PROFILE", "auto | host | rdma", "auto",
             "UCX settings: host is shared memory and TCP, rdma leaves rendezvous to UCX."},
-    EnvInfo{
-        EnvVar::kNodeWindow, "ZPP_NODE_WINDOW", "0 | 1", "1",
-        "0 leaves all messages inside a node to UCX; 1 copies large ones through memory that its "
-        "ranks share."},
+    EnvInfo{EnvVar::kNodeWindow, "ZPP_NODE_WINDOW", "0 | 1", "1",
+            "1: messages of 32 KiB to 1 MiB inside a node go through memory that its ranks share."},
     EnvInfo{EnvVar::kHeartbeat, "ZPP_HEARTBEAT", "seconds, 0.01 to 60", "0.2",
             "Period of the control plane's heartbeat."},
     EnvInfo{EnvVar::kThreads, "ZPP_THREADS", "1 to 64", "1", "Codec threads of a rank."},

@@ -232,7 +232,7 @@ void CopyBytes(std::span<const std::byte> in, std::byte* out, StoreHint stores) 
     return;
   }
   Kernels().stream(in.data(), static_cast<int64_t>(in.size()), out);
-  EndStream(true);
+  hwy::FlushStream();
 }
 
 Status Encode(const QuantSpec& spec, ConstVec in, std::span<std::byte> payload,

@@ -17,7 +17,6 @@ struct ChunkArgs {
   const Partition* parts = nullptr;
   DType dtype = DType::kF32;
   bool compressed = false;
-  bool across_nodes = false;
   int64_t parts_per_message = 1;  // in the hop with the longest messages
   int64_t chunk_bytes = 0;  // fp32 bytes of a part per chunk; 0: messages of the fabric's best size
 };

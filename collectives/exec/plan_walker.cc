@@ -188,10 +188,9 @@ PlanWalker::Batch PlanWalker::Messages() {
   sends_.clear();
   send_tiers_.clear();
   recvs_.clear();
-  const Plan& plan = prepared_->plan;
   const Stage begin = Before(event().stage);
   const Stage stage = Before(event().stage + 1);
-  for (uint32_t m = begin.sends_end; m < stage.sends_end; ++m) AddSends(plan.sends[m]);
+  for (uint32_t m = begin.sends_end; m < stage.sends_end; ++m) AddSends(m);
   for (uint32_t m = begin.recvs_end; m < stage.recvs_end; ++m) AddReceives(m);
   return {sends_, send_tiers_, recvs_};
 }
@@ -227,15 +226,17 @@ int PlanWalker::NameOf(int peer) const {
   return args_.root_ranks.empty() ? peer : args_.root_ranks[static_cast<size_t>(peer)];
 }
 
-void PlanWalker::AddSends(const Message& message) {
+void PlanWalker::AddSends(uint32_t index) {
   const Event& e = event();
+  const Message& message = prepared_->plan.sends[index];
   const auto at = [&](const PartRun& run) {
     const Piece first = map_.At(message.data, run.first, e.chunk);
     return std::pair(first.data, map_.RunBytes(message.data, run.first, run.count, e.chunk));
   };
   ForRuns(*prepared_, message, e.chunk, at,
           [&](int64_t piece, const std::byte* data, size_t bytes) {
-            sends_.push_back({message.peer, TagOf(piece), {data, bytes}});
+            sends_.push_back(
+                {message.peer, TagOf(piece), {data, bytes}, prepared_->send_stores[index]});
             send_tiers_.push_back(message.tier);
           });
 }

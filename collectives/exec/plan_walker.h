@@ -62,7 +62,7 @@ class PlanWalker {
   void AddCoded(uint32_t op, uint32_t part);
   void AddResidual(CodecTask& task, const Span& out, uint32_t part) const;
   CodecTask& NewTask(CodecTask::Kind kind, uint32_t op);
-  void AddSends(const Message& message);
+  void AddSends(uint32_t index);     // of the plan's sends
   void AddReceives(uint32_t index);  // of the plan's receives
   Tag TagOf(int64_t piece) const;
   int NameOf(int peer) const;

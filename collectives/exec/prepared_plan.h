@@ -36,6 +36,8 @@ struct PreparedPlan {
   // Of every op, of every receive of the plan. kStream: it writes to the caller's output, which is
   // too large for the caches, and the plan does not read it again.
   std::vector<StoreHint> op_stores, recv_stores;
+  // Of every send. kStream: it reads the caller's vector, which is too large for the caches.
+  std::vector<StoreHint> send_stores;
 
   int64_t lanes_bytes() const { return arena.bytes * pipeline.lanes; }
 };

@@ -23,13 +23,14 @@ struct SendOp {
   int peer = -1;
   Tag tag = 0;
   std::span<const std::byte> data;
+  StoreHint stores = StoreHint::kAuto;  // advice for a transport that copies the message itself
 };
 struct RecvOp {
   int peer = -1;
   Tag tag = 0;
   std::span<std::byte> data;  // exactly as long as the message; another length is kDataLoss,
                               // nothing beyond is written
-  StoreHint stores = StoreHint::kAuto;  // advice for a transport that copies the message itself
+  StoreHint stores = StoreHint::kAuto;  // as of a send
 };
 
 // Names a started batch. 0 is never one.

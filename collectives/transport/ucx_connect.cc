@@ -79,15 +79,15 @@ Status Explain(ControlPlane& control, int peer, const Status& why) {
   return verdict ? *verdict : why;
 }
 
-// Both directions are independent: a rank that cannot map a peer's window may have its own mapped.
-void ShareMemory(UcxCore& core, int peer, const std::string& card, int self) {
-  UcxPeer& entry = core.peers[static_cast<size_t>(peer)];
-  entry.same_node = true;
-  if (core.window == nullptr || card.empty()) return;
-  entry.window = PeerWindow::Open(card, self);
-  if (entry.window.empty()) {
+// A rank that has no window maps none either: it was told so, or its machine has no such memory.
+bool ShareMemory(UcxCore& core, int peer, const std::string& card, int self) {
+  if (core.window == nullptr || card.empty()) return false;
+  PeerWindow& window = core.peers[static_cast<size_t>(peer)].window;
+  window = PeerWindow::Open(card, self);
+  if (window.empty()) {
     Log(LogLevel::kInfo, "rank " + std::to_string(peer) + "'s shared memory is out of reach");
   }
+  return !window.empty();
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ Result<UcxNeighbourhood> ConnectAllUcx(UcxCore& core, ControlPlane& control,
     const bool near = topology.NodeOf(peer) == topology.NodeOf(self);
     const Status connected = ConnectUcx(core, peer, near ? card.address : card.net_address);
     if (!connected.ok()) return Explain(control, peer, connected);
-    if (near) ShareMemory(core, peer, card.window, self);
+    if (near && ShareMemory(core, peer, card.window, self)) found.windows = true;
     std::string& way = near ? found.near : found.across;
     if (way.empty()) way = DescribeEndpoint(core.peers[static_cast<size_t>(peer)].endpoint);
   }

@@ -30,7 +30,7 @@ std::optional<WindowRef> ReferenceIn(const UcxRequest& request, size_t got_bytes
   if (got_bytes != sizeof ref) return std::nullopt;
   std::memcpy(&ref, request.out.data(), sizeof ref);
   const UcxPeer& peer = request.batch->core->peers[static_cast<size_t>(request.peer)];
-  return peer.window.Made(ref) ? std::optional(ref) : std::nullopt;
+  return peer.window.Owns(ref) ? std::optional(ref) : std::nullopt;
 }
 
 void Received(UcxRequest& request, ucs_status_t status, size_t got_bytes) {
@@ -43,8 +43,11 @@ void Received(UcxRequest& request, ucs_status_t status, size_t got_bytes) {
   if (status != UCS_OK) return core.NoteUcx(request.peer, status, "receiving from");
   if (const auto ref = ReferenceIn(request, got_bytes)) {
     const PeerWindow& window = core.peers[static_cast<size_t>(request.peer)].window;
-    if (!window.Take(*ref, request.out, request.stores))
-      return wrong_length(std::to_string(ref->bytes));
+    if (ref->bytes != request.out.size()) return wrong_length(std::to_string(ref->bytes));
+    if (!window.Take(*ref, request.out, request.stores)) {
+      return core.Note(DataLoss("rank " + std::to_string(request.peer) +
+                                " sent a reference to no message in its memory"));
+    }
   } else if (got_bytes != request.out.size()) {
     return wrong_length(std::to_string(got_bytes));
   }
@@ -134,8 +137,15 @@ void UcxCore::Release(UcxBatch& batch) {
   batch.ticket = 0;
 }
 
-void UcxCore::PostRecv(UcxBatch& batch, size_t index, const RecvOp& op) {
-  UcxRequest& request = batch.requests[index];
+void UcxCore::Post(UcxBatch& batch, std::span<const SendOp> sends, std::span<const RecvOp> recvs,
+                   int self) {
+  size_t index = 0;
+  for (const RecvOp& op : recvs) PostRecv(batch.requests[index++], op);
+  for (const SendOp& op : sends) PostSend(batch.requests[index++], op, self);
+  if (window != nullptr) window->EndBatch();
+}
+
+void UcxCore::PostRecv(UcxRequest& request, const RecvOp& op) {
   request.peer = op.peer;
   request.out = op.data;
   request.stores = op.stores;
@@ -150,29 +160,23 @@ void UcxCore::PostRecv(UcxBatch& batch, size_t index, const RecvOp& op) {
   if (UCS_PTR_IS_ERR(posted)) NoteUcx(op.peer, UCS_PTR_STATUS(posted), "receiving from");
 }
 
-void UcxCore::PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self) {
-  UcxRequest& request = batch.requests[index];
+void UcxCore::PostSend(UcxRequest& request, const SendOp& op, int self) {
   request.peer = op.peer;
   request.is_send = true;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = OnSent;
   params.user_data = &request;
-  const UcxPeer& peer = peers[static_cast<size_t>(op.peer)];
   std::span<const std::byte> wire = op.data;
-  if (window != nullptr && peer.same_node && window->MappedBy(op.peer)) {
-    if (const auto ref = window->Share(op.data)) {
+  if (window != nullptr && window->MappedBy(op.peer)) {
+    if (const auto ref = window->Share(op.data, op.stores)) {
       request.ref = *ref;
       wire = std::as_bytes(std::span(&request.ref, 1));
     }
   }
-  const auto posted =
-      ucp_tag_send_nbx(peer.endpoint, wire.data(), wire.size(), UcxTag(op.tag, self), &params);
+  const auto posted = ucp_tag_send_nbx(peers[static_cast<size_t>(op.peer)].endpoint, wire.data(),
+                                       wire.size(), UcxTag(op.tag, self), &params);
   if (!UCS_PTR_IS_PTR(posted)) Sent(request, UCS_PTR_STATUS(posted));
-}
-
-void UcxCore::EndPosting() {
-  if (window != nullptr) window->EndBatch();
 }
 
 Result<std::string> UcxAddress(const UcxCore& core, bool net_only) {

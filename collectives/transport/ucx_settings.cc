@@ -51,9 +51,7 @@ Status Modify(ucp_config_t* config, const char* name, const std::string& value) 
 }
 
 Status Configure(UcxProfile profile, ucp_config_t* config) {
-  if (profile == UcxProfile::kAuto) {
-    profile = HaveRdmaDevice() ? UcxProfile::kRdma : UcxProfile::kHost;
-  }
+  profile = internal::Resolved(profile);
   const std::span<const Setting> settings = profile == UcxProfile::kHost
                                                 ? std::span<const Setting>(kHostSettings)
                                                 : std::span<const Setting>(kRdmaSettings);
@@ -111,6 +109,11 @@ std::string UcxRuntimeVersion() {
 }
 
 namespace internal {
+
+UcxProfile Resolved(UcxProfile profile) {
+  if (profile != UcxProfile::kAuto) return profile;
+  return HaveRdmaDevice() ? UcxProfile::kRdma : UcxProfile::kHost;
+}
 
 Result<std::unique_ptr<UcxCore>> OpenUcx(UcxProfile profile, int world) {
   for (const auto& [name, value] : kEnvironment) ::setenv(name, value, /*overwrite=*/0);

@@ -117,6 +117,7 @@ Status UcxTransport::ConnectAll(const Topology& topology, Deadline deadline) {
   ZPP_ASSIGN_OR_RETURN(const auto found, ConnectAllUcx(*core_, *control_, topology, deadline));
   crowded_ = found.crowded;
   std::string ways = found.near.empty() ? "" : "node: " + found.near;
+  if (found.windows) ways += "+window";
   if (!found.across.empty()) ways += (ways.empty() ? "across: " : ", across: ") + found.across;
   info_ = {.name = "ucx " + UcxRuntimeVersion() + " (" + ways + ")",
            .best_message_bytes = kBestMessage_bytes};
@@ -152,10 +153,7 @@ Result<Ticket> UcxTransport::Start(std::span<const SendOp> sends, std::span<cons
   if (Status bad = CheckOps(sends, recvs); !bad.ok()) return Fail(std::move(bad));
   if (auto stopped = Stopped()) return FailForGood(*std::move(stopped));
   UcxBatch& batch = core_->NewBatch(sends.size() + recvs.size());
-  size_t index = 0;
-  for (const RecvOp& op : recvs) core_->PostRecv(batch, index++, op);
-  for (const SendOp& op : sends) core_->PostSend(batch, index++, op, rank());
-  core_->EndPosting();
+  core_->Post(batch, sends, recvs, rank());
   // A failure that posting met is reported by the Wait or Test of this ticket.
   return batch.ticket;
 }
@@ -347,7 +345,8 @@ Result<std::unique_ptr<Transport>> MakeUcxTransport(std::shared_ptr<ControlPlane
   }
   ZPP_ASSIGN_OR_RETURN(auto core, internal::OpenUcx(options.profile, world));
   const bool alone = topology.NodeGroup(control->rank()).size() == 1;
-  if (options.node_window && !alone) core->window = internal::NodeWindow::Create(world);
+  const bool host = internal::Resolved(options.profile) == UcxProfile::kHost;
+  if (options.node_window && host && !alone) core->window = internal::NodeWindow::Create();
   auto transport =
       std::make_unique<UcxTransport>(std::move(core), std::move(control), options.timeout_s);
   ZPP_RETURN_IF_ERROR(transport->ConnectAll(topology, deadline));

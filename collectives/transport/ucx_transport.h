@@ -16,8 +16,8 @@ enum class UcxProfile : uint8_t { kAuto, kHost, kRdma };
 
 struct UcxOptions {
   UcxProfile profile = UcxProfile::kAuto;
-  // Large messages between ranks of one node go through memory that they share, where the machine
-  // allows it; ranks may differ in this.
+  // With the host profile, messages of 32 KiB to 1 MiB between ranks of one node go through memory
+  // that they share, where the machine allows it; ranks may differ in this.
   bool node_window = true;
   // How long a failure that Test() or Start() meets waits for the control plane's verdict; Wait()
   // waits for one more of its own deadlines.

@@ -55,7 +55,7 @@ TEST(Connect, FromTorchrunsVariablesOverSharedMemory) {
   });
   ASSERT_TRUE(AllOk(outcomes));
   for (const RankOutcome& outcome : outcomes) {
-    EXPECT_THAT(outcome.value, HasSubstr("node: posix"));
+    EXPECT_THAT(outcome.value, HasSubstr("node: posix+window"));
     EXPECT_THAT(outcome.value, testing::Not(HasSubstr("tcp")));
   }
 }

@@ -27,11 +27,12 @@ struct WindowRef {
 };
 static_assert(sizeof(WindowRef) == 32);
 
-// A mapping of shared memory; unmapped on destruction.
+// A window's memory, mapped. A forked child does not have it: it must neither pin the memory of a
+// job that has ended nor touch that of one that goes on.
 class SharedMapping {
  public:
   SharedMapping() = default;
-  SharedMapping(int fd, size_t bytes);  // empty when it cannot be mapped
+  explicit SharedMapping(int fd);  // empty when it cannot be mapped
   SharedMapping(SharedMapping&& other) noexcept;
   SharedMapping& operator=(SharedMapping&& other) noexcept;
   ~SharedMapping();
@@ -41,21 +42,22 @@ class SharedMapping {
 
  private:
   std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
+  int generation_ = 0;
 };
 
-// This rank's own. One thread uses it. Pages are taken from the machine when they are first used.
+// This rank's own. One thread uses it.
 class NodeWindow {
  public:
   // Messages below gain nothing; longer ones would push each other out.
   static constexpr size_t kLeastMessage_bytes = size_t{32} << 10;
   static constexpr size_t kLongestMessage_bytes = size_t{1} << 20;
-  static constexpr size_t kUnit_bytes = size_t{128} << 10;
+  // What is given to a message: whole units, side by side.
+  static constexpr size_t kUnit_bytes = size_t{64} << 10;
   static constexpr int kUnits = 64;
+  static constexpr int kMaxRanks = 1 << 16;
 
-  // Null, with a line in the log, when this machine has no such memory. `world`: ranks that may
-  // map it.
-  static std::unique_ptr<NodeWindow> Create(int world);
+  // Null, with a line in the log, when this machine has no such memory.
+  static std::unique_ptr<NodeWindow> Create();
 
   // What PeerWindow::Open() takes, while the descriptor is open.
   std::string card() const;
@@ -65,8 +67,9 @@ class NodeWindow {
 
   // The message in the window, for one more reader: copied unless the same bytes are shared since
   // the last EndBatch() already. Empty when they have the wrong size or no room is left: send them
-  // otherwise.
-  std::optional<WindowRef> Share(std::span<const std::byte> message);
+  // otherwise. kStream: the readers' cores may not share a cache with this one, and fetch a large
+  // vector faster from memory.
+  std::optional<WindowRef> Share(std::span<const std::byte> message, StoreHint stores);
   // From here on the bytes of what was shared may change.
   void EndBatch();
 
@@ -82,7 +85,6 @@ class NodeWindow {
 
   Fd fd_;
   SharedMapping mapping_;
-  int world_ = 0;
   std::array<uint64_t, 2> key_ = {};
   uint64_t free_units_ = ~uint64_t{0};
   std::vector<Held> held_;
@@ -97,14 +99,14 @@ class PeerWindow {
 
   bool empty() const { return mapping_.empty(); }
   // Whether these bytes are a reference into this window: 128 random bits say so.
-  bool Made(const WindowRef& ref) const { return !empty() && ref.key == key_; }
-  // Copies the message out and lets go of it. False when the reference points outside.
+  bool Owns(const WindowRef& ref) const { return !empty() && ref.key == key_; }
+  // Copies the message out and lets go of it. False when the reference points to no message of that
+  // length.
   bool Take(const WindowRef& ref, std::span<std::byte> out, StoreHint stores) const;
 
  private:
   SharedMapping mapping_;
   std::array<uint64_t, 2> key_ = {};
-  size_t units_at_ = 0;
 };
 
 }  // namespace zpp::internal

@@ -43,7 +43,6 @@ struct UcxPeer {
   UcxCore* core = nullptr;
   int rank = -1;
   ucp_ep_h endpoint = nullptr;
-  bool same_node = false;
   PeerWindow window = {};
 };
 
@@ -71,16 +70,21 @@ struct UcxCore {
   void Release(UcxBatch& batch);
   size_t busy_batches() const { return batches.size() - free_batches.size(); }
 
-  void PostRecv(UcxBatch& batch, size_t index, const RecvOp& op);
-  void PostSend(UcxBatch& batch, size_t index, const SendOp& op, int self);
-  // All sends of a batch have been posted: their memory is the caller's again once it is complete.
-  void EndPosting();
+  // The receives, then the sends of rank `self`. A failure is noted.
+  void Post(UcxBatch& batch, std::span<const SendOp> sends, std::span<const RecvOp> recvs,
+            int self);
+
+ private:
+  void PostRecv(UcxRequest& request, const RecvOp& op);
+  void PostSend(UcxRequest& request, const SendOp& op, int self);
 };
 
 // Tags carry the sender's rank in their low 16 bits.
 inline constexpr int kUcxTagBits = 48;
 inline constexpr int kUcxMaxWorld = 1 << 16;
 
+// Host or RDMA.
+UcxProfile Resolved(UcxProfile profile);
 // Context and worker with the settings of the profile (collectives/transport/README.md lists them).
 Result<std::unique_ptr<UcxCore>> OpenUcx(UcxProfile profile, int world);
 // The address that peers connect to: all transports, or those over a network only.
@@ -92,6 +96,7 @@ std::string DescribeEndpoint(ucp_ep_h endpoint);
 // Exchanges addresses with all ranks and connects to them. Ranks of another node are connected to
 // by their network address alone. kMismatch names ranks whose UCX is of another version.
 struct UcxNeighbourhood {
+  bool windows = false;  // the memory of some rank of this node is mapped
   bool crowded = false;  // more ranks on this machine than cores that they may use
   std::string near,
       across;  // how a rank of this node, of another node is reached; empty when there is none
