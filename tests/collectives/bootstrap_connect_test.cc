@@ -69,7 +69,7 @@ TEST(Connect, DeclaredNodesOfOneHostTalkOverTcp) {
   });
   ASSERT_TRUE(AllOk(outcomes));
   for (const RankOutcome& outcome : outcomes) {
-    EXPECT_THAT(outcome.value, HasSubstr("node: posix, across: tcp"));
+    EXPECT_THAT(outcome.value, HasSubstr("node: posix+window, across: tcp"));
   }
 }
 
