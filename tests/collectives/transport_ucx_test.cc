@@ -46,9 +46,11 @@ std::string WordsAboutLength(bool node_window) {
     ZPP_ASSIGN_OR_RETURN(auto made, MakeUcxRank(rank, Topology::Flat(2), 20, node_window));
     if (rank == 0) {
       const std::vector<std::byte> out(100'000);
+      std::vector<std::byte> never(8);  // rank 0 stays until rank 1 has failed
       const SendOp send{1, 1, out};
-      ZPP_ASSIGN_OR_RETURN(const Ticket ticket, made.transport->Start({&send, 1}, {}));
-      (void)made.transport->Wait(ticket, Deadline::In(10));
+      const RecvOp recv{1, 2, never};
+      ZPP_ASSIGN_OR_RETURN(const Ticket ticket, made.transport->Start({&send, 1}, {&recv, 1}));
+      (void)made.transport->Wait(ticket, Deadline::In(20));
       return made.transport->info().name;
     }
     std::vector<std::byte> in(200);
