@@ -21,8 +21,8 @@ import sys
 from figures_train import train
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Of the comparison with Open MPI: virtual cores may share a last-level cache or not, by the host's choice of the moment, and a
-# program's whole run falls into one such time. The median over runs is shown, with the range.
+# Of the comparison with Open MPI: on a virtual machine the time that a cache line takes from core to core was seen to change
+# fourfold by the second, and ratios with it. The median over runs is shown, with the range.
 MPI_RUNS = 7
 SECTIONS = ("codec", "error", "links", "mpi", "train")
 L2, DRAM = 64 << 10, 64 << 20

@@ -22,7 +22,6 @@ using Key = std::array<uint64_t, 2>;
 using Readers = std::atomic<uint32_t>;
 using Mapped = std::atomic<uint8_t>;
 static_assert(Readers::is_always_lock_free && Mapped::is_always_lock_free);
-
 static_assert(sizeof(Readers) == 4 && sizeof(Mapped) == 1);
 
 // The key; how many still read what begins at each unit, a cache line each; a byte per rank that
